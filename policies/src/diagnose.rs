@@ -15,14 +15,14 @@ pub struct Diagnostic {
     /// One sentence without a full stop; names of the file in backquotes.
     pub message: String,
     /// `None` where no part of the file is at fault.
-    pub place: Option<Place>,
+    pub place: Option<SourceSpan>,
     /// How to correct the mistake.
     pub remedy: Option<String>,
 }
 
 /// A part of one line of the file, counted in characters from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourceSpan {
     pub line: usize,
     pub column: usize,
     pub width: usize,
@@ -34,7 +34,7 @@ impl Diagnostic {
     }
 
     #[must_use]
-    pub fn at(self, place: Place) -> Self {
+    pub fn at(self, place: SourceSpan) -> Self {
         Self { place: Some(place), ..self }
     }
 

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     path::PathTemplate,
-    plan::{Conditions, Enforce, Gateway, OnceStore, Plan, Route, Unmatched, Upstream, UpstreamId},
+    plan::{
+        Enforcement, GatewayPlan, MatchConditions, OnceStore, Plan, Route, UnmatchedPolicy, Upstream,
+        UpstreamId,
+    },
 };
 
 /// The changes from the plan in force to another plan. Names are in the order of the plan that has them.
@@ -39,7 +42,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    pub fn between(old: &Gateway, new: &Gateway) -> Self {
+    pub fn between(old: &GatewayPlan, new: &GatewayPlan) -> Self {
         let (before, after) = (&old.serving, &new.serving);
         let pairs = pairs(before, after);
         // Two routes of one name: each plan has one of them.
@@ -73,7 +76,7 @@ impl Difference {
     /// The same changes, as a process tells them that was started with `started`. Of fields that need a restart the
     /// process still uses the values of `started`, whatever the files in between said.
     #[must_use]
-    pub fn since(self, started: &Gateway, new: &Gateway) -> Self {
+    pub fn since(self, started: &GatewayPlan, new: &GatewayPlan) -> Self {
         Self { restart: restart(started, new), ..self }
     }
 
@@ -95,11 +98,11 @@ fn in_order(pairs: &[(&Route, &Route)]) -> bool {
     pairs.is_sorted_by_key(|(old, _)| old.id.0)
 }
 
-fn settings(old: &Gateway, new: &Gateway, reordered: bool) -> Vec<String> {
+fn settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String> {
     let (before, after) = (&old.serving, &new.serving);
     let passed = |plan: &Plan| match plan.unmatched {
-        Unmatched::Reject => None,
-        Unmatched::Pass(id) => Some(named(plan, id).to_owned()),
+        UnmatchedPolicy::Reject => None,
+        UnmatchedPolicy::Pass(id) => Some(named(plan, id).to_owned()),
     };
     let (listens, will_listen) = (&before.listener, &after.listener);
     let fields = [
@@ -157,11 +160,11 @@ fn delay(plan: &Plan, route: &Route) -> Option<Duration> {
 
 /// Requests may have passed without a lock.
 fn observes(route: &Route) -> bool {
-    route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforce::Observe)
+    route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforcement::Observe)
 }
 
 /// The part of a route that says which requests it takes, when no other route takes them first.
-fn taken(route: &Route) -> (&[String], &PathTemplate, &Conditions) {
+fn taken(route: &Route) -> (&[String], &PathTemplate, &MatchConditions) {
     (&route.methods, &route.path, &route.conditions)
 }
 
@@ -184,7 +187,7 @@ fn upstreams(before: &Plan, after: &Plan) -> Vec<String> {
 }
 
 /// Sections that hold open sockets or sessions with locks.
-fn restart(old: &Gateway, new: &Gateway) -> Vec<String> {
+fn restart(old: &GatewayPlan, new: &GatewayPlan) -> Vec<String> {
     let (before, after) = (&old.serving, &new.serving);
     let fields = [
         ("name", before.name == after.name),

@@ -59,63 +59,63 @@ mod zookeeper;
 #[cfg(test)]
 mod tests;
 
-use self::{block::Block, faults::Faults, kind::refuse_the_other};
-pub use self::{environment::Environment, kind::Kind, positions::Places};
+use self::{block::MappingReader, faults::Diagnostics, kind::refuse_the_other};
+pub use self::{environment::Environment, kind::FileKind, positions::SourceMap};
 use crate::{
-    diagnose::{Diagnostic, Place, Severity},
-    plan::{Gateway, Guard},
+    diagnose::{Diagnostic, Severity, SourceSpan},
+    plan::{GatewayPlan, GuardPlan},
 };
 
 /// The result of reading a file.
 #[derive(Debug, Clone)]
-pub struct Loaded<P> {
+pub struct LoadedFile<P> {
     /// `Some` if and only if no diagnostic is an error.
     pub plan: Option<P>,
     /// By place.
     pub diagnostics: Vec<Diagnostic>,
     /// The place where the file asks for spans. Not every build can send them.
-    pub traces: Option<Place>,
+    pub traces: Option<SourceSpan>,
 }
 
 /// The plan that the policy of a gateway describes, where the environment has no variables. Never panics, whatever the
 /// text.
-pub fn load(text: &str) -> Loaded<Gateway> {
+pub fn load(text: &str) -> LoadedFile<GatewayPlan> {
     load_in(text, &|_| None)
 }
 
 /// The plan that the file of a guard describes, where the environment has no variables. Never panics, whatever the text.
-pub fn load_guard(text: &str) -> Loaded<Guard> {
+pub fn load_guard(text: &str) -> LoadedFile<GuardPlan> {
     load_guard_in(text, &|_| None)
 }
 
 /// As [`load`], with the environment that `${NAME}` in the file asks for.
-pub fn load_in(text: &str, environment: &Environment) -> Loaded<Gateway> {
-    read(text, environment, Kind::Gateway, "the policy", gateway::policy)
+pub fn load_in(text: &str, environment: &Environment) -> LoadedFile<GatewayPlan> {
+    read(text, environment, FileKind::Gateway, "the policy", gateway::policy)
 }
 
 /// As [`load_guard`], with the environment that `${NAME}` in the file asks for.
-pub fn load_guard_in(text: &str, environment: &Environment) -> Loaded<Guard> {
-    read(text, environment, Kind::Guard, "the guard's file", guard::guard)
+pub fn load_guard_in(text: &str, environment: &Environment) -> LoadedFile<GuardPlan> {
+    read(text, environment, FileKind::Guard, "the guard's file", guard::guard)
 }
 
 /// The process for which a file is meant, as its fields say.
-pub fn kind(text: &str) -> Kind {
-    yaml::parse(text, &|_| None, &Faults::default()).map_or(Kind::Gateway, |root| kind::of(&root))
+pub fn kind(text: &str) -> FileKind {
+    yaml::parse(text, &|_| None, &Diagnostics::default()).map_or(FileKind::Gateway, |root| kind::of(&root))
 }
 
 fn read<P>(
     text: &str,
     environment: &Environment,
-    kind: Kind,
+    kind: FileKind,
     what: &str,
-    read: impl FnOnce(&mut Block) -> Option<P>,
-) -> Loaded<P> {
-    let faults = Faults::default();
-    let start = Place { line: 1, column: 1, width: 1 };
+    read: impl FnOnce(&mut MappingReader) -> Option<P>,
+) -> LoadedFile<P> {
+    let faults = Diagnostics::default();
+    let start = SourceSpan { line: 1, column: 1, width: 1 };
     let plan = yaml::parse(text, environment, &faults)
         .filter(|root| refuse_the_other(root, kind, &faults))
-        .and_then(|root| Block::read(Some(&root), what, start, &faults, read)?);
+        .and_then(|root| MappingReader::read(Some(&root), what, start, &faults, read)?);
     let (diagnostics, traces) = faults.into_parts();
     let sound = diagnostics.iter().all(|diagnostic| diagnostic.severity != Severity::Error);
-    Loaded { plan: plan.filter(|_| sound), diagnostics, traces }
+    LoadedFile { plan: plan.filter(|_| sound), diagnostics, traces }
 }

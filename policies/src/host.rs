@@ -3,5 +3,5 @@
 mod canonical;
 mod served;
 
-pub use canonical::{BadHost, CanonicalHost};
-pub use served::{BadServed, Hosts, Served};
+pub use canonical::{CanonicalHost, ParseHostError};
+pub use served::{HostMatcher, HostPattern, ParseHostPatternError};

@@ -69,7 +69,7 @@ impl NotAfter {
         if value.len() > Self::LONGEST {
             return Err(Error::TooLong);
         }
-        let mut rest = Rest(value);
+        let mut rest = ItemParser(value);
         let Some(BareItem::Millis(unix_ms)) = rest.number() else { return Err(Error::NotMillis) };
         let (mut boot, mut uptime) = (None, None);
         while rest.take(b';') {
@@ -177,9 +177,9 @@ enum BareItem<'a> {
 }
 
 /// What is left to read.
-struct Rest<'a>(&'a [u8]);
+struct ItemParser<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> ItemParser<'a> {
     fn skip_spaces(&mut self) {
         self.take_while(|byte| byte == b' ');
     }

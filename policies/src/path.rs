@@ -5,7 +5,7 @@ mod escape;
 pub(crate) mod segments;
 mod template;
 
-pub use canonical::{Ambiguity, CanonicalPath};
+pub use canonical::{AmbiguousPathError, CanonicalPath};
 pub(crate) use escape::{escape, is_unreserved, percent_encoded};
-pub use template::{BadTemplate, Bound, PathTemplate};
-pub(crate) use template::{Piece, is_name};
+pub use template::{ParsePathTemplateError, PathParams, PathTemplate};
+pub(crate) use template::{TemplateSegment, is_name};

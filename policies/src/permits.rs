@@ -17,7 +17,7 @@ pub struct Permit(NonZeroU16);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no key has a permit of that number")]
-pub struct NoPermit;
+pub struct InvalidPermitError;
 
 impl Permits {
     /// One permit would be an ordinary lock.
@@ -69,10 +69,10 @@ impl Permit {
 }
 
 impl TryFrom<u16> for Permit {
-    type Error = NoPermit;
+    type Error = InvalidPermitError;
 
-    fn try_from(number: u16) -> Result<Self, NoPermit> {
-        Self::new(number).ok_or(NoPermit)
+    fn try_from(number: u16) -> Result<Self, InvalidPermitError> {
+        Self::new(number).ok_or(InvalidPermitError)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::fnv::fnv1a;
 
 /// How requests are shared out among endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Balance {
+pub enum LbPolicy {
     /// Each request starts one endpoint further than the request before.
     #[default]
     RoundRobin,
@@ -16,7 +16,7 @@ pub enum Balance {
 
 /// An endpoint, as it is when a request picks one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Candidate {
+pub struct LbCandidate {
     /// [`hash`] of its name.
     pub name: u64,
     /// Requests in flight.
@@ -34,7 +34,7 @@ pub fn hash(text: &str) -> u64 {
 /// tried where none is usable.
 ///
 /// `turn`: how many requests came before it. `key`: [`hash`] of what [`Balance::ByKey`] goes by.
-pub fn order(balance: Balance, turn: usize, key: u64, candidates: &[Candidate]) -> Vec<usize> {
+pub fn order(balance: LbPolicy, turn: usize, key: u64, candidates: &[LbCandidate]) -> Vec<usize> {
     let (usable, out): (Vec<usize>, Vec<usize>) =
         (0..candidates.len()).partition(|at| candidates[*at].usable);
     let mut order = arranged(balance, turn, key, candidates, usable);
@@ -43,20 +43,20 @@ pub fn order(balance: Balance, turn: usize, key: u64, candidates: &[Candidate]) 
 }
 
 fn arranged(
-    balance: Balance,
+    balance: LbPolicy,
     turn: usize,
     key: u64,
-    candidates: &[Candidate],
+    candidates: &[LbCandidate],
     mut part: Vec<usize>,
 ) -> Vec<usize> {
     let first = turn.checked_rem(part.len()).unwrap_or(0);
     part.rotate_left(first);
     match balance {
-        Balance::RoundRobin => {}
+        LbPolicy::RoundRobin => {}
         // The sort is stable: among equals the turn decides. Otherwise an idle upstream would use only its first
         // endpoint.
-        Balance::LeastBusy => part.sort_by_key(|at| candidates[*at].busy),
-        Balance::ByKey => {
+        LbPolicy::LeastBusy => part.sort_by_key(|at| candidates[*at].busy),
+        LbPolicy::ByKey => {
             part.sort_by_key(|at| {
                 (std::cmp::Reverse(mixed(key ^ candidates[*at].name)), candidates[*at].name)
             });
@@ -77,38 +77,38 @@ fn mixed(hash: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn candidates(names: &[&str]) -> Vec<Candidate> {
-        names.iter().map(|name| Candidate { name: hash(name), busy: 0, usable: true }).collect()
+    fn candidates(names: &[&str]) -> Vec<LbCandidate> {
+        names.iter().map(|name| LbCandidate { name: hash(name), busy: 0, usable: true }).collect()
     }
 
     #[test]
     fn each_request_tries_every_endpoint_once_and_starts_one_further() {
         let three = candidates(&["a:1", "b:1", "c:1"]);
         let orders: Vec<Vec<usize>> =
-            (0..4).map(|turn| order(Balance::RoundRobin, turn, 0, &three)).collect();
+            (0..4).map(|turn| order(LbPolicy::RoundRobin, turn, 0, &three)).collect();
         assert_eq!(orders, [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]);
-        assert_eq!(order(Balance::RoundRobin, usize::MAX, 0, &[]), [0; 0]);
+        assert_eq!(order(LbPolicy::RoundRobin, usize::MAX, 0, &[]), [0; 0]);
     }
 
     #[test]
     fn what_is_not_usable_comes_last_and_its_share_goes_to_all_others() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
         three[1].usable = false;
-        let firsts: Vec<usize> = (0..4).map(|turn| order(Balance::RoundRobin, turn, 0, &three)[0]).collect();
+        let firsts: Vec<usize> = (0..4).map(|turn| order(LbPolicy::RoundRobin, turn, 0, &three)[0]).collect();
         assert_eq!(firsts, [0, 2, 0, 2]);
-        assert_eq!(order(Balance::RoundRobin, 0, 0, &three), [0, 2, 1]);
+        assert_eq!(order(LbPolicy::RoundRobin, 0, 0, &three), [0, 2, 1]);
         for candidate in &mut three {
             candidate.usable = false;
         }
-        assert_eq!(order(Balance::RoundRobin, 1, 0, &three), [1, 2, 0], "all are out: all are used");
+        assert_eq!(order(LbPolicy::RoundRobin, 1, 0, &three), [1, 2, 0], "all are out: all are used");
     }
 
     #[test]
     fn the_least_busy_is_first_and_among_equals_it_is_their_turn() {
         let mut three = candidates(&["a:1", "b:1", "c:1"]);
         three[0].busy = 2;
-        assert_eq!(order(Balance::LeastBusy, 0, 0, &three), [1, 2, 0]);
-        assert_eq!(order(Balance::LeastBusy, 2, 0, &three), [2, 1, 0]);
+        assert_eq!(order(LbPolicy::LeastBusy, 0, 0, &three), [1, 2, 0]);
+        assert_eq!(order(LbPolicy::LeastBusy, 2, 0, &three), [2, 1, 0]);
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         let mut shares = [0; 5];
         for key in (0..1000).map(|n| hash(&format!("account/{n}"))) {
             let (before, after) =
-                (order(Balance::ByKey, 0, key, &all), order(Balance::ByKey, 9, key, &fewer));
+                (order(LbPolicy::ByKey, 0, key, &all), order(LbPolicy::ByKey, 9, key, &fewer));
             shares[before[0]] += 1;
             let stays: Vec<usize> = before.into_iter().filter(|at| *at != 4).collect();
             assert_eq!(after, stays);

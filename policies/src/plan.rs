@@ -27,32 +27,33 @@ mod unfinished;
 mod upstream;
 mod zookeeper;
 
-pub use crate::plan::peer_listener::{Forward, PeerListener, PeerTls};
-pub use admin::Admin;
-pub use balancing::{Dns, Eject, Health, PoolLimits, Sharing};
-pub use bind::{Bind, SocketFile, UNIX, host_of, socket_path};
-pub use conditions::Conditions;
-pub use ending::Ending;
+pub use crate::plan::peer_listener::{ForwardPolicy, PeerListener, PeerTls};
+pub use admin::AdminListener;
+pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
+pub use bind::{BindAddress, SocketFile, UNIX, host_of, socket_path};
+pub use conditions::MatchConditions;
+pub use ending::OperationEnd;
 pub use fence::{
-    BodyType, Caching, Enforce, Fence, Former, Hold, LargeBodies, LeaseUse, Mode, ModeRule, Nested,
+    BodyType, CachedHold, Enforcement, Fence, Hold, LargeBodyPolicy, LeasePolicy, MigratedLock, Mode,
+    ModeRule, NestedRequests,
 };
 pub use fields::{ReservedFields, TokenFields, is_credential};
-pub use gateway::{Gateway, Mixed};
-pub use guard::{Guard, Journal, Missing, Postgres, Probe, Store};
-pub use layout::{Foreign, Layout, LockSite, Placing};
-pub use leases::{BadKeyPattern, KeyPattern, Leases, Principal, Shows};
-pub use listener::{Limits, Listener, Protocols, ProxyProtocol, Timeouts};
-pub use log::{Access, KeysShown, Log, Traces};
-pub use once::{Memory, Once, OnceStore, OperationName};
+pub use gateway::{GatewayPlan, MixedPlans};
+pub use guard::{GuardPlan, JournalLimits, MissingToken, OutcomeProbe, PostgresLocation, StoreLocation};
+pub use layout::{ForeignLayout, LockLayout, LockPlacement, LockSite};
+pub use leases::{KeyPattern, LeasePlan, ParseKeyPatternError, Principal, PrincipalCredential};
+pub use listener::{Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol};
+pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExport};
+pub use once::{OnceRule, OnceStore, OperationName, OperationQuota};
 pub use route::{Route, RouteId};
-pub use routing::{Found, RouteTable};
-pub use served_tls::{ClientAuth, Pair, ServedTls, TlsVersion};
-pub use service::{Service, ServiceId, Spot, services};
-pub use serving::{Plan, Unmatched};
-pub use tickets::{Signing, Verification};
-pub use tls::{ClientCertificate, Tls};
+pub use routing::{RouteMatch, RouteTable};
+pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
+pub use service::{AddressId, Service, ServiceId, services};
+pub use serving::{Plan, UnmatchedPolicy};
+pub use tickets::{TicketSigning, TicketVerification};
+pub use tls::{ClientCertificate, ClientTls};
 pub use unfinished::UnfinishedStatuses;
-pub use upstream::{Expiry, Level, Protocol, Upstream, UpstreamId};
-pub use zookeeper::{Acl, Digest, ZooKeeper};
+pub use upstream::{ExpiryPolicy, FencingLevel, Upstream, UpstreamId, UpstreamProtocol};
+pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
 pub use crate::spelling::{are_alike, begins_plain, is_plain, plain};

@@ -9,15 +9,15 @@ use std::collections::{BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    host::{Hosts, Served},
-    key::{KeyTemplate, Meeting, ResourceKey},
-    path::{PathTemplate, Piece},
-    plan::{Conditions, Fence, KeyPattern, Leases, Placing, Plan, Route, Upstream},
+    host::{HostMatcher, HostPattern},
+    key::{GlobRelation, KeyTemplate, ResourceKey},
+    path::{PathTemplate, TemplateSegment},
+    plan::{Fence, KeyPattern, LeasePlan, LockPlacement, MatchConditions, Plan, Route, Upstream},
 };
 
 /// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Published {
+pub struct PlanDigest {
     /// The version of the written form.
     pub format: u32,
     pub routes: Vec<FencedRoute>,
@@ -36,18 +36,18 @@ pub struct FencedRoute {
     pub endpoints: Vec<String>,
     /// Sorted; empty means every method.
     pub methods: Vec<String>,
-    pub path: Vec<Segment>,
-    #[serde(default, skip_serializing_if = "Carried::is_nothing")]
-    pub conditions: Carried,
+    pub path: Vec<PathSegment>,
+    #[serde(default, skip_serializing_if = "ConditionsDigest::is_nothing")]
+    pub conditions: ConditionsDigest,
     /// It takes all of them at once, and so excludes whoever takes one of them: the lock of its keys, and the one it is
     /// migrated from.
-    pub locks: Vec<Lock>,
+    pub locks: Vec<LockDigest>,
 }
 
 /// A segment of a path template. What a variable is called does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Segment {
+pub enum PathSegment {
     Is(String),
     Any,
     /// All remaining segments.
@@ -56,7 +56,7 @@ pub enum Segment {
 
 /// The conditions of a route beside method and path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Carried {
+pub struct ConditionsDigest {
     /// None means any.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -68,7 +68,7 @@ pub struct Carried {
 
 /// The lock of one request: all of its keys, in one layout.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Lock {
+pub struct LockDigest {
     /// Sorted, each once. Variables of the path are called by their place in it, counted from 0.
     pub keys: Vec<String>,
     /// The layout of its nodes; `None` for our own. `permits 3` for a key with permits.
@@ -84,19 +84,19 @@ pub struct Lock {
 
 /// Why something published cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum ParsePlanDigestError {
     #[error("it is of format {found}, and this build reads up to {FORMAT}")]
-    Newer { found: u32 },
+    UnsupportedFormat { found: u32 },
     #[error("it is not in the form of a published plan: {0}")]
-    Foreign(String),
+    Malformed(String),
 }
 
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = 1;
 
-impl Published {
+impl PlanDigest {
     /// `leases`: what clients may hold by themselves, where they may.
-    pub fn of(plan: &Plan, leases: Option<&Leases>) -> Self {
+    pub fn of(plan: &Plan, leases: Option<&LeasePlan>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
             Some(FencedRoute::of(route, fence, plan.upstream(route.upstream)))
@@ -119,7 +119,7 @@ impl Published {
     /// published with the endpoints of `next`, because new requests go there.
     #[must_use]
     pub fn until(&self, next: &Self) -> Self {
-        let there: HashMap<Essence, &FencedRoute> =
+        let there: HashMap<RouteIdentity, &FencedRoute> =
             next.routes.iter().map(|route| (route.essence(), route)).collect();
         let routes = self.routes.iter().map(|route| there.get(&route.essence()).copied().unwrap_or(route));
         Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
@@ -150,16 +150,16 @@ impl Published {
 
     /// # Errors
     /// A later build has written it in another form, or it is something else.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParsePlanDigestError> {
         #[derive(Deserialize)]
         struct Formatted {
             format: u32,
         }
-        let foreign = |error: serde_json::Error| Unreadable::Foreign(error.to_string());
+        let foreign = |error: serde_json::Error| ParsePlanDigestError::Malformed(error.to_string());
         // Read the version first: in another form the other fields may be missing.
         let Formatted { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
         if found > FORMAT {
-            return Err(Unreadable::Newer { found });
+            return Err(ParsePlanDigestError::UnsupportedFormat { found });
         }
         serde_json::from_slice(bytes).map_err(foreign)
     }
@@ -176,8 +176,8 @@ impl FencedRoute {
             upstream: upstream.name.to_string(),
             endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
             methods: sorted(&mut route.methods.iter().cloned()),
-            path: route.path.pieces().iter().map(Segment::from).collect(),
-            conditions: Carried::of(&route.conditions),
+            path: route.path.pieces().iter().map(PathSegment::from).collect(),
+            conditions: ConditionsDigest::of(&route.conditions),
             locks: locks(fence, upstream, &route.path),
         }
     }
@@ -193,9 +193,9 @@ impl FencedRoute {
     /// plan is published anew.
     pub fn of_leases(pattern: &str, routes: &[Self]) -> Self {
         let (name, keys) = (format!("leases of {pattern}"), KeyPattern::glob_of(pattern));
-        let meets = |key: &String| KeyTemplate::glob_of(key).meets(&keys) == Meeting::Same;
+        let meets = |key: &String| KeyTemplate::glob_of(key).meets(&keys) == GlobRelation::Overlapping;
         let locks = routes.iter().flat_map(|route| &route.locks).filter(|lock| !lock.is_native());
-        let mut locks: Vec<Lock> = locks.filter(|lock| lock.keys.iter().any(meets)).cloned().collect();
+        let mut locks: Vec<LockDigest> = locks.filter(|lock| lock.keys.iter().any(meets)).cloned().collect();
         locks.dedup();
         Self {
             upstream: name.clone(),
@@ -203,37 +203,41 @@ impl FencedRoute {
             endpoints: Vec::new(),
             methods: Vec::new(),
             path: Vec::new(),
-            conditions: Carried::default(),
+            conditions: ConditionsDigest::default(),
             locks,
         }
     }
 }
 
 /// What two plans have in common of a route of which requests take the same locks by both, wherever they are sent.
-pub type Essence<'r> = (&'r str, &'r [String], &'r [Segment], &'r Carried, &'r [Lock]);
+pub type RouteIdentity<'r> =
+    (&'r str, &'r [String], &'r [PathSegment], &'r ConditionsDigest, &'r [LockDigest]);
 
 impl FencedRoute {
-    pub fn essence(&self) -> Essence<'_> {
+    pub fn essence(&self) -> RouteIdentity<'_> {
         (&self.upstream, &self.methods, &self.path, &self.conditions, &self.locks)
     }
 }
 
 /// Two, while it is migrated from one to the other.
-fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<Lock> {
-    let ours = Lock::of(&fence.keys, &fence.placing, path);
+fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<LockDigest> {
+    let ours = LockDigest::of(&fence.keys, &fence.placing, path);
     let former = fence.former.as_ref();
-    let former = former.map(|former| Lock::of(std::slice::from_ref(&former.key), &former.placing, path));
+    let former =
+        former.map(|former| LockDigest::of(std::slice::from_ref(&former.key), &former.placing, path));
     let delay = upstream.fencing.delay().is_some();
-    std::iter::once(ours).chain(former).map(|lock| Lock { delay, ..lock }).collect()
+    std::iter::once(ours).chain(former).map(|lock| LockDigest { delay, ..lock }).collect()
 }
 
-impl Lock {
-    fn of(keys: &[KeyTemplate], placing: &Placing, route: &PathTemplate) -> Self {
+impl LockDigest {
+    fn of(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
         let (layout, path) = match placing {
-            Placing::Native => (None, None),
+            LockPlacement::Native => (None, None),
             // Not in a field of its own: a build that does not know of permits would pass it over, and agree.
-            Placing::Semaphore { permits } => (Some(format!("permits {permits}")), None),
-            Placing::Foreign { layout, path } => (Some(layout.word().to_owned()), Some(path.to_string())),
+            LockPlacement::Semaphore { permits } => (Some(format!("permits {permits}")), None),
+            LockPlacement::Foreign { layout, path } => {
+                (Some(layout.word().to_owned()), Some(path.to_string()))
+            }
         };
         let keys: BTreeSet<String> = keys.iter().map(|key| key.by_place(route)).collect();
         Self { keys: keys.into_iter().collect(), layout, path, delay: false }
@@ -252,27 +256,27 @@ impl Lock {
     }
 }
 
-impl From<&Piece> for Segment {
-    fn from(piece: &Piece) -> Self {
+impl From<&TemplateSegment> for PathSegment {
+    fn from(piece: &TemplateSegment) -> Self {
         match piece {
-            Piece::Literal(literal) => Self::Is(literal.to_string()),
-            Piece::Variable(_) => Self::Any,
-            Piece::Rest(_) => Self::Rest,
+            TemplateSegment::Literal(literal) => Self::Is(literal.to_string()),
+            TemplateSegment::Variable(_) => Self::Any,
+            TemplateSegment::Rest(_) => Self::Rest,
         }
     }
 }
 
-impl Carried {
-    fn of(conditions: &Conditions) -> Self {
-        let written = |served: &Served| match served {
-            Served::Host(host) => host.clone(),
-            Served::Below(tail) => format!("*{tail}"),
+impl ConditionsDigest {
+    fn of(conditions: &MatchConditions) -> Self {
+        let written = |served: &HostPattern| match served {
+            HostPattern::Host(host) => host.clone(),
+            HostPattern::Below(tail) => format!("*{tail}"),
         };
         let sorted = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeSet<_>>();
         Self {
             hosts: match &conditions.hosts {
-                Hosts::Any => Vec::new(),
-                Hosts::Only(served) => {
+                HostMatcher::Any => Vec::new(),
+                HostMatcher::Only(served) => {
                     served.iter().map(written).collect::<BTreeSet<_>>().into_iter().collect()
                 }
             },
@@ -286,10 +290,11 @@ impl Carried {
     }
 
     /// Back in the form in which a plan has them. A host that this build cannot read may be any.
-    pub(crate) fn conditions(&self) -> Conditions {
-        let served: Option<Vec<Served>> = self.hosts.iter().map(|host| Served::parse(host).ok()).collect();
-        Conditions {
-            hosts: served.filter(|served| !served.is_empty()).map_or(Hosts::Any, Hosts::Only),
+    pub(crate) fn conditions(&self) -> MatchConditions {
+        let served: Option<Vec<HostPattern>> =
+            self.hosts.iter().map(|host| HostPattern::parse(host).ok()).collect();
+        MatchConditions {
+            hosts: served.filter(|served| !served.is_empty()).map_or(HostMatcher::Any, HostMatcher::Only),
             headers: self.headers.clone(),
             query: self.query.clone(),
         }

@@ -2,7 +2,7 @@
 
 /// How much of the request the upstream may have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum BytesSent {
     /// Not one byte was written.
     Nothing,
     /// A part of a request that is safe to repeat: a GET or HEAD without a body, on a route without a fence, over a
@@ -14,7 +14,7 @@ pub enum Sent {
 
 /// Why the attempt ended without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureKind {
     /// No connection to the endpoint.
     Connect,
     /// A pooled connection had been closed by the upstream before it was used again.
@@ -24,8 +24,8 @@ pub enum Cause {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Again {
-    OtherEndpoint,
+pub enum RetryDecision {
+    NextEndpoint,
     /// The same endpoint, over a new connection: other pooled connections may be dead as well.
     FreshConnection,
     Never,
@@ -34,14 +34,14 @@ pub enum Again {
 /// Decides whether a failed request is sent again. After one written byte it is not, unless by its own definition
 /// sending it twice is as sending it once: only the client knows whether another request may take effect twice. A
 /// fenced request is never harmless in this sense.
-pub fn again(cause: Cause, sent: Sent) -> Again {
+pub fn again(cause: FailureKind, sent: BytesSent) -> RetryDecision {
     match (sent, cause) {
-        (Sent::Something, _) => Again::Never,
-        (Sent::Nothing, Cause::Connect) => Again::OtherEndpoint,
-        (Sent::Nothing | Sent::Harmless, Cause::Closed) => Again::FreshConnection,
-        (Sent::Harmless, Cause::Connect | Cause::ProofLost) => Again::Never,
+        (BytesSent::Something, _) => RetryDecision::Never,
+        (BytesSent::Nothing, FailureKind::Connect) => RetryDecision::NextEndpoint,
+        (BytesSent::Nothing | BytesSent::Harmless, FailureKind::Closed) => RetryDecision::FreshConnection,
+        (BytesSent::Harmless, FailureKind::Connect | FailureKind::ProofLost) => RetryDecision::Never,
         // The next attempt would need the same proof.
-        (Sent::Nothing, Cause::ProofLost) => Again::Never,
+        (BytesSent::Nothing, FailureKind::ProofLost) => RetryDecision::Never,
     }
 }
 
@@ -51,22 +51,22 @@ mod tests {
 
     #[test]
     fn a_request_of_which_a_byte_was_written_is_never_sent_again() {
-        for cause in [Cause::Connect, Cause::Closed, Cause::ProofLost] {
-            assert_eq!(again(cause, Sent::Something), Again::Never);
+        for cause in [FailureKind::Connect, FailureKind::Closed, FailureKind::ProofLost] {
+            assert_eq!(again(cause, BytesSent::Something), RetryDecision::Never);
         }
     }
 
     #[test]
     fn an_unsent_request_is_sent_again_only_where_that_can_help() {
-        assert_eq!(again(Cause::Connect, Sent::Nothing), Again::OtherEndpoint);
-        assert_eq!(again(Cause::Closed, Sent::Nothing), Again::FreshConnection);
-        assert_eq!(again(Cause::ProofLost, Sent::Nothing), Again::Never);
+        assert_eq!(again(FailureKind::Connect, BytesSent::Nothing), RetryDecision::NextEndpoint);
+        assert_eq!(again(FailureKind::Closed, BytesSent::Nothing), RetryDecision::FreshConnection);
+        assert_eq!(again(FailureKind::ProofLost, BytesSent::Nothing), RetryDecision::Never);
     }
 
     #[test]
     fn what_may_be_sent_twice_is_sent_again_over_a_fresh_connection_only() {
-        assert_eq!(again(Cause::Closed, Sent::Harmless), Again::FreshConnection);
-        assert_eq!(again(Cause::Connect, Sent::Harmless), Again::Never);
-        assert_eq!(again(Cause::ProofLost, Sent::Harmless), Again::Never);
+        assert_eq!(again(FailureKind::Closed, BytesSent::Harmless), RetryDecision::FreshConnection);
+        assert_eq!(again(FailureKind::Connect, BytesSent::Harmless), RetryDecision::Never);
+        assert_eq!(again(FailureKind::ProofLost, BytesSent::Harmless), RetryDecision::Never);
     }
 }

@@ -34,7 +34,7 @@ impl utoipa::PartialSchema for Token {
 impl utoipa::ToSchema for Token {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadToken {
+pub enum InvalidTokenError {
     #[error("the epoch is beyond 2^63 - 1")]
     Epoch,
     #[error("not of the form v1-<16 hex>-<8 hex>-<8 hex>, lower case")]
@@ -44,22 +44,22 @@ pub enum BadToken {
 impl Token {
     /// # Errors
     /// An epoch of 2^63 or more does not fit a signed 64-bit column and would compare as negative there.
-    pub fn new(epoch: u64, sequence: u32, dispatch: u32) -> Result<Self, BadToken> {
+    pub fn new(epoch: u64, sequence: u32, dispatch: u32) -> Result<Self, InvalidTokenError> {
         if epoch > i64::MAX as u64 {
-            return Err(BadToken::Epoch);
+            return Err(InvalidTokenError::Epoch);
         }
         Ok(Self { epoch, sequence, dispatch })
     }
 
     /// Reads the value of a `Fencing-Token` field; exactly the form that [`fmt::Display`] writes.
-    pub fn parse(text: &str) -> Result<Self, BadToken> {
+    pub fn parse(text: &str) -> Result<Self, InvalidTokenError> {
         let bytes = text.as_bytes();
         let shaped = bytes.len() == 37 && text.starts_with("v1-") && bytes[19] == b'-' && bytes[28] == b'-';
         if !shaped {
-            return Err(BadToken::Form);
+            return Err(InvalidTokenError::Form);
         }
         let (epoch, sequence, dispatch) = (hex(&bytes[3..19])?, hex(&bytes[20..28])?, hex(&bytes[29..37])?);
-        let narrow = |wide: u64| u32::try_from(wide).map_err(|_| BadToken::Form);
+        let narrow = |wide: u64| u32::try_from(wide).map_err(|_| InvalidTokenError::Form);
         Self::new(epoch, narrow(sequence)?, narrow(dispatch)?)
     }
 
@@ -92,21 +92,21 @@ impl Token {
 }
 
 /// Only lower-case digits: two spellings of one token would order differently as bytes.
-fn hex(digits: &[u8]) -> Result<u64, BadToken> {
+fn hex(digits: &[u8]) -> Result<u64, InvalidTokenError> {
     digits.iter().try_fold(0_u64, |value, digit| {
         let digit = match digit {
             b'0'..=b'9' => digit - b'0',
             b'a'..=b'f' => digit - b'a' + 10,
-            _ => return Err(BadToken::Form),
+            _ => return Err(InvalidTokenError::Form),
         };
         Ok(value << 4 | u64::from(digit))
     })
 }
 
 impl TryFrom<String> for Token {
-    type Error = BadToken;
+    type Error = InvalidTokenError;
 
-    fn try_from(text: String) -> Result<Self, BadToken> {
+    fn try_from(text: String) -> Result<Self, InvalidTokenError> {
         Self::parse(&text)
     }
 }
@@ -129,29 +129,29 @@ impl fmt::Display for Token {
 /// Exclusive access needs one mark. With shared access a second one says which reader a write must be newer than,
 /// while readers do not invalidate each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Marks {
+pub struct Watermarks {
     write: Option<Token>,
     read: Option<Token>,
 }
 
 /// The presented token is not newer than the marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stale;
+pub struct StaleTokenError;
 
-impl Marks {
+impl Watermarks {
     /// Admits an exclusive dispatch: strictly newer than every write and every read before it.
-    pub fn write(&mut self, token: Token) -> Result<(), Stale> {
+    pub fn write(&mut self, token: Token) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write || Some(token) <= self.read {
-            return Err(Stale);
+            return Err(StaleTokenError);
         }
         self.write = Some(token);
         Ok(())
     }
 
     /// Admits a shared dispatch: newer than every write; readers do not order among themselves.
-    pub fn read(&mut self, token: Token) -> Result<(), Stale> {
+    pub fn read(&mut self, token: Token) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write {
-            return Err(Stale);
+            return Err(StaleTokenError);
         }
         self.read = self.read.max(Some(token));
         Ok(())
@@ -205,29 +205,29 @@ mod tests {
             "v1-00000000000000ab_00000007-00000001",
             "v1-+0000000000000ab-00000007-00000001",
         ] {
-            assert_eq!(Token::parse(bad), Err(BadToken::Form), "{bad:?}");
+            assert_eq!(Token::parse(bad), Err(InvalidTokenError::Form), "{bad:?}");
         }
-        assert_eq!(Token::parse("v1-8000000000000000-00000000-00000001"), Err(BadToken::Epoch));
+        assert_eq!(Token::parse("v1-8000000000000000-00000000-00000001"), Err(InvalidTokenError::Epoch));
     }
 
     #[test]
     fn a_late_reader_does_not_invalidate_an_older_one_but_a_stale_writer_is_refused() {
-        let mut marks = Marks::default();
+        let mut marks = Watermarks::default();
         marks.read(token(5, 0, 1)).expect("first reader");
         marks.read(token(3, 0, 1)).expect("older reader");
-        assert_eq!(marks.write(token(4, 0, 1)), Err(Stale));
+        assert_eq!(marks.write(token(4, 0, 1)), Err(StaleTokenError));
         marks.write(token(6, 0, 1)).expect("newer writer");
-        assert_eq!(marks.read(token(5, 0, 2)), Err(Stale));
-        assert_eq!(marks.write(token(6, 0, 1)), Err(Stale), "a duplicate is not newer");
+        assert_eq!(marks.read(token(5, 0, 2)), Err(StaleTokenError));
+        assert_eq!(marks.write(token(6, 0, 1)), Err(StaleTokenError), "a duplicate is not newer");
     }
 
     #[test]
     fn what_was_written_is_not_read_and_what_was_read_is_not_written_under_the_same_token() {
-        let mut marks = Marks::default();
+        let mut marks = Watermarks::default();
         marks.read(token(5, 0, 1)).expect("the first one");
-        assert_eq!(marks.write(token(5, 0, 1)), Err(Stale));
+        assert_eq!(marks.write(token(5, 0, 1)), Err(StaleTokenError));
         marks.write(token(5, 0, 2)).expect("newer");
-        assert_eq!(marks.read(token(5, 0, 2)), Err(Stale));
+        assert_eq!(marks.read(token(5, 0, 2)), Err(StaleTokenError));
     }
 
     /// A signed column of 64 bits holds the largest one, and no larger one.
@@ -235,7 +235,7 @@ mod tests {
     fn the_largest_epoch_is_one() {
         let largest = token(i64::MAX as u64, u32::MAX, u32::MAX);
         assert_eq!(Token::parse("v1-7fffffffffffffff-ffffffff-ffffffff"), Ok(largest));
-        assert_eq!(Token::new(1 << 63, 0, 1), Err(BadToken::Epoch));
+        assert_eq!(Token::new(1 << 63, 0, 1), Err(InvalidTokenError::Epoch));
     }
 
     /// Each one is 2^32 of ZooKeeper's transactions.
@@ -277,14 +277,14 @@ mod tests {
                 && parts[1..].iter().all(|part| part.bytes().all(|digit| b"0123456789abcdef".contains(&digit)));
             match Token::parse(&text) {
                 Ok(token) => prop_assert_eq!(token.to_string(), text),
-                Err(BadToken::Epoch) => prop_assert!(in_form && text.as_bytes()[3] >= b'8'),
-                Err(BadToken::Form) => prop_assert!(!in_form),
+                Err(InvalidTokenError::Epoch) => prop_assert!(in_form && text.as_bytes()[3] >= b'8'),
+                Err(InvalidTokenError::Form) => prop_assert!(!in_form),
             }
         }
 
         #[test]
         fn admitted_writes_only_grow(tokens in proptest::collection::vec((0_u64..20, 0_u32..3, 0_u32..3), 0..40)) {
-            let (mut marks, mut last) = (Marks::default(), None);
+            let (mut marks, mut last) = (Watermarks::default(), None);
             for (e, s, g) in tokens {
                 let t = token(e, s, g);
                 if marks.write(t).is_ok() {

@@ -6,14 +6,14 @@ use ipnet::IpNet;
 
 /// Networks of proxies whose word on the client counts. Empty: nobody's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trust(Vec<IpNet>);
+pub struct TrustedProxies(Vec<IpNet>);
 
 /// A network is an address, or an address and the length of its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither an IP address nor a network")]
-pub struct BadNetwork;
+pub struct ParseNetworkError;
 
-impl Trust {
+impl TrustedProxies {
     pub fn of(networks: Vec<IpNet>) -> Self {
         Self(networks)
     }
@@ -68,20 +68,20 @@ fn entry_address(entry: &str) -> Option<IpAddr> {
 ///
 /// # Errors
 /// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a slip than a wish.
-pub fn network(text: &str) -> Result<IpNet, BadNetwork> {
+pub fn network(text: &str) -> Result<IpNet, ParseNetworkError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }
-    let network: IpNet = text.parse().map_err(|_| BadNetwork)?;
-    if network.addr() == network.network() { Ok(network) } else { Err(BadNetwork) }
+    let network: IpNet = text.parse().map_err(|_| ParseNetworkError)?;
+    if network.addr() == network.network() { Ok(network) } else { Err(ParseNetworkError) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn trust(networks: &[&str]) -> Trust {
-        Trust::of(networks.iter().map(|text| network(text).expect(text)).collect())
+    fn trust(networks: &[&str]) -> TrustedProxies {
+        TrustedProxies::of(networks.iter().map(|text| network(text).expect(text)).collect())
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -109,17 +109,18 @@ mod tests {
 
     #[test]
     fn nobody_is_believed_unless_named() {
-        assert!(!Trust::default().contains(ip("127.0.0.1")));
+        assert!(!TrustedProxies::default().contains(ip("127.0.0.1")));
         assert!(
-            Trust::everybody().contains(ip("2001:db8::1")) && Trust::everybody().contains(ip("10.0.0.1"))
+            TrustedProxies::everybody().contains(ip("2001:db8::1"))
+                && TrustedProxies::everybody().contains(ip("10.0.0.1"))
         );
-        assert!(!Trust::everybody().sets_apart(ip("10.0.0.1")));
+        assert!(!TrustedProxies::everybody().sets_apart(ip("10.0.0.1")));
     }
 
     #[test]
     fn a_network_with_bits_beyond_its_prefix_is_a_slip() {
         for bad in ["10.1.0.0/8", "10.0.0.0/33", "10.0.0", "localhost", "", "10.0.0.0/"] {
-            assert_eq!(network(bad), Err(BadNetwork), "{bad}");
+            assert_eq!(network(bad), Err(ParseNetworkError), "{bad}");
         }
     }
 }

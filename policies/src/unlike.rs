@@ -15,16 +15,16 @@ mod leased_keys;
 
 use std::collections::{HashMap, HashSet};
 
-use self::leased_keys::{Leasing, MOST_LOOKS};
+use self::leased_keys::{LeaseSide, MOST_LOOKS};
 use crate::{
     key::ResourceKey,
-    plan::{Conditions, Spot},
-    published::{Carried, FencedRoute, Published, Segment},
+    plan::{AddressId, MatchConditions},
+    published::{ConditionsDigest, FencedRoute, PathSegment, PlanDigest},
 };
 
 /// The result of comparing two plans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct ConflictReport {
     /// Places of routes of ours, in their order, which agree with those of the other plan not in all locks; and of patterns of
     /// leases, as [`Published::entries`] has them.
     pub ours: Vec<usize>,
@@ -33,20 +33,20 @@ pub struct Compared {
 }
 
 /// One plan, with what is needed to look at a pair.
-struct Side<'p> {
+struct PlanSide<'p> {
     routes: &'p [FencedRoute],
-    spots: Vec<HashSet<Spot>>,
-    conditions: Vec<Conditions>,
+    spots: Vec<HashSet<AddressId>>,
+    conditions: Vec<MatchConditions>,
     /// The index of each route's twin in the other plan.
     twin: Vec<Option<usize>>,
 }
 
 /// Routes of `ours` by which a request may take another lock than by `theirs`.
-pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
+pub fn unlike(ours: &PlanDigest, theirs: &PlanDigest) -> ConflictReport {
     let all = ours.routes.len() + ours.leases.len();
-    let leased = Leasing::of(ours).unlike(&Leasing::of(theirs));
+    let leased = LeaseSide::of(ours).unlike(&LeaseSide::of(theirs));
     let mut found: HashSet<usize> = leased.at.into_iter().collect();
-    let (mut ours, mut theirs) = (Side::of(ours), Side::of(theirs));
+    let (mut ours, mut theirs) = (PlanSide::of(ours), PlanSide::of(theirs));
     pair(&mut ours, &mut theirs);
     for (at, twin) in ours.twin.iter().enumerate() {
         if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
@@ -54,7 +54,7 @@ pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
         }
     }
     let Some(pairs) = crossing(&ours, &theirs) else {
-        return Compared { ours: (0..all).collect(), unfinished: true };
+        return ConflictReport { ours: (0..all).collect(), unfinished: true };
     };
     for (one, other) in pairs {
         if !found.contains(&one)
@@ -66,23 +66,24 @@ pub fn unlike(ours: &Published, theirs: &Published) -> Compared {
     }
     let mut found: Vec<usize> = found.into_iter().collect();
     found.sort_unstable();
-    Compared { ours: found, unfinished: leased.unfinished }
+    ConflictReport { ours: found, unfinished: leased.unfinished }
 }
 
 /// The first of these keys, which clients hold as `ours` has their locks, that a request may lock otherwise by `theirs`. Where there are
 /// too many to look at each, it is any of them.
 pub fn unlike_of_keys<'k>(
-    ours: &Published,
+    ours: &PlanDigest,
     held: &'k [ResourceKey],
-    theirs: &Published,
+    theirs: &PlanDigest,
 ) -> Option<&'k ResourceKey> {
-    let at = Leasing::holding(ours, held).patterns_unlike(&Leasing::of(theirs));
+    let at = LeaseSide::holding(ours, held).patterns_unlike(&LeaseSide::of(theirs));
     at.first().map(|at| &held[*at])
 }
 
-impl<'p> Side<'p> {
-    fn of(plan: &'p Published) -> Self {
-        let spots = |route: &FencedRoute| route.endpoints.iter().map(|endpoint| Spot::of(endpoint)).collect();
+impl<'p> PlanSide<'p> {
+    fn of(plan: &'p PlanDigest) -> Self {
+        let spots =
+            |route: &FencedRoute| route.endpoints.iter().map(|endpoint| AddressId::of(endpoint)).collect();
         Self {
             routes: &plan.routes,
             spots: plan.routes.iter().map(spots).collect(),
@@ -91,7 +92,7 @@ impl<'p> Side<'p> {
         }
     }
 
-    fn is_same_service(&self, at: usize, other: &Side, there: usize) -> bool {
+    fn is_same_service(&self, at: usize, other: &PlanSide, there: usize) -> bool {
         self.routes[at].upstream == other.routes[there].upstream
             || !self.spots[at].is_disjoint(&other.spots[there])
     }
@@ -106,8 +107,8 @@ impl FencedRoute {
 
 /// Each route has at most one twin: the first one of the other plan that takes the same requests for the same service, and
 /// is nobody's yet.
-fn pair(ours: &mut Side, theirs: &mut Side) {
-    fn takes(route: &FencedRoute) -> (&[String], &[Segment], &Carried) {
+fn pair(ours: &mut PlanSide, theirs: &mut PlanSide) {
+    fn takes(route: &FencedRoute) -> (&[String], &[PathSegment], &ConditionsDigest) {
         (&route.methods, &route.path, &route.conditions)
     }
     let mut there: HashMap<_, Vec<usize>> = HashMap::new();
@@ -126,9 +127,10 @@ fn pair(ours: &mut Side, theirs: &mut Side) {
 }
 
 /// Pairs in which one route may have taken a request from the other; `None` if there are too many to compare.
-fn crossing(ours: &Side, theirs: &Side) -> Option<Vec<(usize, usize)>> {
-    let alone =
-        |side: &Side| -> Vec<usize> { (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect() };
+fn crossing(ours: &PlanSide, theirs: &PlanSide) -> Option<Vec<(usize, usize)>> {
+    let alone = |side: &PlanSide| -> Vec<usize> {
+        (0..side.twin.len()).filter(|at| side.twin[*at].is_none()).collect()
+    };
     let all: Vec<usize> = (0..theirs.twin.len()).collect();
     let (alone_here, alone_there) = (alone(ours).len(), alone(theirs));
     // If all twins have the same order in both plans, only routes without a twin matter.
@@ -157,7 +159,7 @@ fn crossing(ours: &Side, theirs: &Side) -> Option<Vec<(usize, usize)>> {
 }
 
 /// Some request may be taken by both.
-fn meet((ours, one): (&Side, usize), (theirs, other): (&Side, usize)) -> bool {
+fn meet((ours, one): (&PlanSide, usize), (theirs, other): (&PlanSide, usize)) -> bool {
     let (route, there) = (&ours.routes[one], &theirs.routes[other]);
     let methods = route.methods.is_empty()
         || there.methods.is_empty()
@@ -168,16 +170,17 @@ fn meet((ours, one): (&Side, usize), (theirs, other): (&Side, usize)) -> bool {
         && ours.conditions[one].meet(&theirs.conditions[other])
 }
 
-fn paths_meet(ours: &[Segment], theirs: &[Segment]) -> bool {
+fn paths_meet(ours: &[PathSegment], theirs: &[PathSegment]) -> bool {
     let (mut ours, mut theirs) = (ours.iter(), theirs.iter());
     loop {
         match (ours.next(), theirs.next()) {
             (None, None) => return true,
             (None, Some(_)) | (Some(_), None) => return false,
-            (Some(Segment::Rest), Some(_)) | (Some(_), Some(Segment::Rest)) => return true,
-            (Some(Segment::Is(one)), Some(Segment::Is(other))) if one != other => return false,
+            (Some(PathSegment::Rest), Some(_)) | (Some(_), Some(PathSegment::Rest)) => return true,
+            (Some(PathSegment::Is(one)), Some(PathSegment::Is(other))) if one != other => return false,
             // An empty segment is a trailing slash, and no value.
-            (Some(Segment::Is(one)), Some(Segment::Any)) | (Some(Segment::Any), Some(Segment::Is(one)))
+            (Some(PathSegment::Is(one)), Some(PathSegment::Any))
+            | (Some(PathSegment::Any), Some(PathSegment::Is(one)))
                 if one.is_empty() =>
             {
                 return false;

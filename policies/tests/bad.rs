@@ -11,7 +11,7 @@ use std::{
 
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
-    file::{self, Kind, load, load_guard},
+    file::{self, FileKind, load, load_guard},
 };
 
 const GATEWAYS: &str = "tests/bad";
@@ -33,7 +33,7 @@ fn every_bad_file_is_diagnosed_as_written_down() {
 
 #[test]
 fn every_mistake_in_a_file_has_a_bad_file() {
-    let codes = |(path, kind): (PathBuf, Kind)| {
+    let codes = |(path, kind): (PathBuf, FileKind)| {
         outcome(&read(&path), kind).1.into_iter().map(|diagnostic| diagnostic.code)
     };
     let seen: BTreeSet<Code> = bad_files().into_iter().flat_map(codes).collect();
@@ -71,7 +71,7 @@ fn the_examples_are_sound() {
     for path in yaml_files("examples") {
         let kind = file::kind(&read(&path));
         let is_guards = path.ends_with("guard.yaml") || path.ends_with("filter.yaml");
-        assert_eq!(kind == Kind::Guard, is_guards, "{}", path.display());
+        assert_eq!(kind == FileKind::Guard, is_guards, "{}", path.display());
         assert_eq!(diagnosis(&path, kind), "", "{}", path.display());
         assert!(outcome(&read(&path), kind).0);
     }
@@ -86,7 +86,7 @@ fn the_reference_lists_every_code() {
     }
 }
 
-fn diagnosis(path: &Path, kind: Kind) -> String {
+fn diagnosis(path: &Path, kind: FileKind) -> String {
     let source = read(path);
     let name = path.file_name().expect("a file").to_string_lossy();
     let (_, diagnostics) = outcome(&source, kind);
@@ -94,22 +94,22 @@ fn diagnosis(path: &Path, kind: Kind) -> String {
 }
 
 /// Whether there is a plan, and what is wrong.
-fn outcome(text: &str, kind: Kind) -> (bool, Vec<Diagnostic>) {
+fn outcome(text: &str, kind: FileKind) -> (bool, Vec<Diagnostic>) {
     match kind {
-        Kind::Gateway => {
+        FileKind::Gateway => {
             let loaded = load(text);
             (loaded.plan.is_some(), loaded.diagnostics)
         }
-        Kind::Guard => {
+        FileKind::Guard => {
             let loaded = load_guard(text);
             (loaded.plan.is_some(), loaded.diagnostics)
         }
     }
 }
 
-fn bad_files() -> Vec<(PathBuf, Kind)> {
+fn bad_files() -> Vec<(PathBuf, FileKind)> {
     let of = |folder, kind| yaml_files(folder).into_iter().map(move |path| (path, kind));
-    of(GATEWAYS, Kind::Gateway).chain(of(GUARDS, Kind::Guard)).collect()
+    of(GATEWAYS, FileKind::Gateway).chain(of(GUARDS, FileKind::Guard)).collect()
 }
 
 fn yaml_files(folder: &str) -> Vec<PathBuf> {

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use fencegate_policies::{
     diagnose::Code,
     difference::Difference,
-    file::{Loaded, load},
+    file::{LoadedFile, load},
     path::CanonicalPath,
-    plan::{Gateway, RouteId},
+    plan::{GatewayPlan, RouteId},
 };
 
 const MANY: usize = 10_000;
@@ -34,8 +34,8 @@ fn policy(routes: usize, key: &str) -> String {
     text
 }
 
-fn loaded(text: &str) -> Gateway {
-    let Loaded { plan, diagnostics, .. } = load(text);
+fn loaded(text: &str) -> GatewayPlan {
+    let LoadedFile { plan, diagnostics, .. } = load(text);
     assert_eq!(diagnostics, [], "{:?}", diagnostics.first());
     plan.expect("sound")
 }

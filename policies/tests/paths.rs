@@ -8,8 +8,8 @@ mod servers;
 
 use fencegate_policies::{
     file::load,
-    key::{Values, listed},
-    path::{Bound, CanonicalPath},
+    key::{RequestValues, listed},
+    path::{CanonicalPath, PathParams},
     plan::Plan,
 };
 use proptest::prelude::*;
@@ -28,9 +28,9 @@ routes:
   - {name: items, upstream: orders, match: {path: "/orders/{id}/items"}, fence: {key: "items/{path.id}"}}
 "#;
 
-struct FromPath<'a>(Bound<'a>);
+struct FromPath<'a>(PathParams<'a>);
 
-impl Values for FromPath<'_> {
+impl RequestValues for FromPath<'_> {
     fn path(&self, name: &str) -> Option<&str> {
         self.0.get(name)
     }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    file::{self, Kind},
+    file::{self, FileKind},
 };
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ fn every_good_file_fits_its_schema() {
     let complete = files("tests").into_iter().chain(files("examples"));
     let mut count = 0;
     for (name, text) in complete {
-        let validator = if file::kind(&text) == Kind::Guard { &guards } else { &gateways };
+        let validator = if file::kind(&text) == FileKind::Guard { &guards } else { &gateways };
         let value: Value = serde_saphyr::from_str(&text).expect("YAML");
         let wrong: Vec<String> = validator
             .iter_errors(&value)
@@ -75,13 +75,13 @@ fn every_good_file_fits_its_schema() {
 fn a_schema_refuses_what_is_wrong_in_its_form() {
     let (mut refused, mut fit) = (0, Vec::new());
     for (folder, schema, kind) in
-        [("tests/bad", GATEWAYS, Kind::Gateway), ("tests/bad/guard", GUARDS, Kind::Guard)]
+        [("tests/bad", GATEWAYS, FileKind::Gateway), ("tests/bad/guard", GUARDS, FileKind::Guard)]
     {
         let validator = validator(schema);
         for (name, text) in files(folder) {
             let diagnostics: Vec<Diagnostic> = match kind {
-                Kind::Gateway => file::load(&text).diagnostics,
-                Kind::Guard => file::load_guard(&text).diagnostics,
+                FileKind::Gateway => file::load(&text).diagnostics,
+                FileKind::Guard => file::load_guard(&text).diagnostics,
             };
             let seen = diagnostics.iter().any(|one| SEEN.contains(&one.code));
             // Repeated fields and the like end before any schema.

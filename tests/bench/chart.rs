@@ -9,7 +9,7 @@ use plotters::{
 };
 use serde_json::Value;
 
-use crate::outcome::Outcome;
+use crate::outcome::BenchResult;
 
 const WIDTH: i32 = 1080;
 const ROW: i32 = 24;
@@ -28,23 +28,23 @@ const STYLE: &str =
     "<style>text{fill:#57606a}@media (prefers-color-scheme:dark){text{fill:#adb5bd}}</style>\n";
 
 /// Benches that stand together in the picture.
-struct Group {
+struct BarGroup {
     title: &'static str,
-    bars: Vec<Bar>,
+    bars: Vec<ChartBar>,
 }
 
-struct Bar {
+struct ChartBar {
     label: String,
     ratio: f64,
     goal: Option<f64>,
     colour: RGBColor,
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type ChartArea<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 /// The picture of a report, as SVG.
-pub(crate) fn drawn(report: &[Value]) -> Outcome<String> {
-    let groups: Vec<Group> = groups(report).into_iter().filter(|group| !group.bars.is_empty()).collect();
+pub(crate) fn drawn(report: &[Value]) -> BenchResult<String> {
+    let groups: Vec<BarGroup> = groups(report).into_iter().filter(|group| !group.bars.is_empty()).collect();
     if groups.is_empty() {
         return Err("the report has nothing to draw: run the benches first".into());
     }
@@ -62,7 +62,7 @@ pub(crate) fn drawn(report: &[Value]) -> Outcome<String> {
             HPos::Left,
             15,
         )?;
-        let scale = Scale::of(&groups);
+        let scale = RatioScale::of(&groups);
         let mut y = HEAD + ROW;
         for group in &groups {
             write(&area, group.title, (12, y), HPos::Left, 17)?;
@@ -87,13 +87,13 @@ fn headline(report: &[Value]) -> String {
     format!("Fencegate beside others: {rounds}, on {}", machines.join(" and "))
 }
 
-fn groups(report: &[Value]) -> [Group; 2] {
+fn groups(report: &[Value]) -> [BarGroup; 2] {
     let of = |belongs: fn(&Value) -> bool| {
-        report.iter().filter(|bench| belongs(bench)).filter_map(Bar::of).collect()
+        report.iter().filter(|bench| belongs(bench)).filter_map(ChartBar::of).collect()
     };
     [
-        Group { title: "As a proxy: requests in a second", bars: of(is_proxied) },
-        Group { title: "Under a lock: requests in a second", bars: of(is_locked) },
+        BarGroup { title: "As a proxy: requests in a second", bars: of(is_proxied) },
+        BarGroup { title: "Under a lock: requests in a second", bars: of(is_locked) },
     ]
 }
 
@@ -108,7 +108,7 @@ fn is_locked(bench: &Value) -> bool {
     bench["unit"].as_str().is_some_and(|unit| unit.starts_with("locked ")) && !beside_ours
 }
 
-impl Bar {
+impl ChartBar {
     fn of(bench: &Value) -> Option<Self> {
         let text = |name: &str| bench[name].as_str();
         let colour = match bench["met"].as_bool() {
@@ -123,13 +123,13 @@ impl Bar {
 }
 
 /// The scale of the bars. Twice as fast and half as fast have the same distance from the line of equal speed.
-struct Scale {
+struct RatioScale {
     least: f64,
     most: f64,
 }
 
-impl Scale {
-    fn of(groups: &[Group]) -> Self {
+impl RatioScale {
+    fn of(groups: &[BarGroup]) -> Self {
         let ratios = groups.iter().flat_map(|group| &group.bars).flat_map(|bar| [Some(bar.ratio), bar.goal]);
         let ratios = || ratios.clone().flatten();
         Self { least: ratios().fold(0.5, f64::min), most: ratios().fold(2.0, f64::max) }
@@ -142,7 +142,7 @@ impl Scale {
 }
 
 /// Draws the bars. Returns the position where they end.
-fn bars(area: &Area<'_>, group: &Group, scale: &Scale, top: i32) -> Outcome<i32> {
+fn bars(area: &ChartArea<'_>, group: &BarGroup, scale: &RatioScale, top: i32) -> BenchResult<i32> {
     let mut y = top;
     for bar in &group.bars {
         let (from, to) = (scale.x(bar.ratio.min(1.0)), scale.x(bar.ratio.max(1.0)));
@@ -159,11 +159,11 @@ fn bars(area: &Area<'_>, group: &Group, scale: &Scale, top: i32) -> Outcome<i32>
     Ok(y)
 }
 
-fn line(area: &Area<'_>, x: i32, from: i32, to: i32) -> Outcome<()> {
+fn line(area: &ChartArea<'_>, x: i32, from: i32, to: i32) -> BenchResult<()> {
     Ok(area.draw(&PathElement::new(vec![(x, from), (x, to)], WORDS.stroke_width(1)))?)
 }
 
-fn write(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos, size: u32) -> Outcome<()> {
+fn write(area: &ChartArea<'_>, words: &str, at: (i32, i32), side: HPos, size: u32) -> BenchResult<()> {
     let style =
         TextStyle::from(("sans-serif", size).into_font()).color(&WORDS).pos(Pos::new(side, VPos::Center));
     Ok(area.draw(&Text::new(words, at, style))?)
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn equally_fast_is_between_half_and_twice_as_fast() {
-        let scale = Scale { least: 0.5, most: 2.0 };
+        let scale = RatioScale { least: 0.5, most: 2.0 };
         assert_eq!([0.5, 1.0, 2.0].map(|ratio| scale.x(ratio)), [BARS.0, (BARS.0 + BARS.1) / 2, BARS.1]);
     }
 }

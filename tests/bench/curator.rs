@@ -4,14 +4,14 @@ use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
 
 use fencegate_tests::curator::class_path;
 
-use crate::{outcome::Outcome, run::Run, takers::Takers};
+use crate::{outcome::BenchResult, run::BenchRun, takers::LockClients};
 
 pub(crate) struct Curator {
     classes: PathBuf,
 }
 
 impl Curator {
-    pub(crate) fn compile(run: &Run) -> Outcome<Self> {
+    pub(crate) fn compile(run: &BenchRun) -> BenchResult<Self> {
         let classes = run.folder().join("curator");
         fs::create_dir_all(&classes)?;
         let source = classes.join("Locks.java");
@@ -26,7 +26,13 @@ impl Curator {
     }
 
     /// Locks per second of several processes together, each with this many threads.
-    pub(crate) fn locks(&self, run: &Run, zookeeper: SocketAddr, keys: u32, threads: &[u32]) -> Outcome<f64> {
+    pub(crate) fn locks(
+        &self,
+        run: &BenchRun,
+        zookeeper: SocketAddr,
+        keys: u32,
+        threads: &[u32],
+    ) -> BenchResult<f64> {
         let start = self.classes.join("start");
         let command = |threads: &u32| {
             let words = format!(
@@ -38,6 +44,6 @@ impl Curator {
             );
             words.split(' ').map(str::to_owned).collect()
         };
-        Takers::start(start.clone(), threads.iter().map(command))?.rate(run.window)
+        LockClients::start(start.clone(), threads.iter().map(command))?.rate(run.window)
     }
 }

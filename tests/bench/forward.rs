@@ -7,31 +7,31 @@ use fencegate::demo::zookeeper::PrivateZooKeeper;
 use serde_json::json;
 
 use crate::{
-    gateway::{Behind, Gateway, policy},
+    gateway::{BenchGateway, UpstreamKind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 /// One of the arrangements that are measured in turns.
-struct Turn {
+struct ForwardSetup {
     /// The number of clients of each gateway.
     clients: &'static [u32],
     forward: &'static str,
 }
 
-const ALONE: Turn = Turn { clients: &[16], forward: "never" };
-const HANDED: Turn = Turn { clients: &[6, 5, 5], forward: "never" };
-const SENT_ON: Turn = Turn { clients: &[6, 5, 5], forward: "holder" };
+const ALONE: ForwardSetup = ForwardSetup { clients: &[16], forward: "never" };
+const HANDED: ForwardSetup = ForwardSetup { clients: &[6, 5, 5], forward: "never" };
+const SENT_ON: ForwardSetup = ForwardSetup { clients: &[6, 5, 5], forward: "holder" };
 
 const ROUTE: &str = "hot";
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper"), ZOOKEEPER)?;
-    let site = Site { run, zookeeper: zookeeper.address(), service: Nginx::service(run)? };
+    let site = BenchSite { run, zookeeper: zookeeper.address(), service: Nginx::service(run)? };
     let (mut beside_handed, mut beside_one) = (vec![], vec![]);
     for round in 1..=run.rounds {
         let mut rates = [0.0; 3];
@@ -45,27 +45,27 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         }
         let [one, handed, ours] = rates;
         run.tell(&format!("round {round}: one {one:.0}, handed over {handed:.0}, sent on {ours:.0}"));
-        beside_handed.push(Round { ours, theirs: handed });
-        beside_one.push(Round { ours, theirs: one });
+        beside_handed.push(BenchRound { ours, theirs: handed });
+        beside_one.push(BenchRound { ours, theirs: one });
     }
-    let bench = |name, peer, goal, rounds| Bench { name, peer, unit: "locked requests/s", goal, rounds };
+    let bench = |name, peer, goal, rounds| BenchRow { name, peer, unit: "locked requests/s", goal, rounds };
     Ok(vec![
-        bench("forwarded", "the same, handed over", Goal::AtLeast(1.0), beside_handed),
-        bench("forwarded-beside-one", "one gateway", Goal::AtLeast(0.9), beside_one),
+        bench("forwarded", "the same, handed over", RatioGoal::AtLeast(1.0), beside_handed),
+        bench("forwarded-beside-one", "one gateway", RatioGoal::AtLeast(0.9), beside_one),
     ])
 }
 
-struct Site<'a> {
-    run: &'a Run,
+struct BenchSite<'a> {
+    run: &'a BenchRun,
     zookeeper: SocketAddr,
     service: Nginx,
 }
 
-impl Site<'_> {
-    fn rate(&self, turn: &Turn) -> Outcome<f64> {
+impl BenchSite<'_> {
+    fn rate(&self, turn: &ForwardSetup) -> BenchResult<f64> {
         const WARM_UP: Duration = Duration::from_secs(2);
         let start = |number| self.gateway(&format!("gw-{number}"), turn);
-        let gateways: Vec<Gateway> = (0..turn.clients.len()).map(start).collect::<Outcome<_>>()?;
+        let gateways: Vec<BenchGateway> = (0..turn.clients.len()).map(start).collect::<BenchResult<_>>()?;
         self.ask(turn, &gateways, WARM_UP)?;
         let rate = self.ask(turn, &gateways, self.run.window)?;
         let mut sent_on = 0.0;
@@ -80,21 +80,21 @@ impl Site<'_> {
     }
 
     /// The other gateways can reach it in both arrangements. Only the setting of the route differs.
-    fn gateway(&self, name: &str, turn: &Turn) -> Outcome<Gateway> {
-        let mut policy = policy(name, self.zookeeper, self.service.address, Behind::Service);
+    fn gateway(&self, name: &str, turn: &ForwardSetup) -> BenchResult<BenchGateway> {
+        let mut policy = policy(name, self.zookeeper, self.service.address, UpstreamKind::Service);
         policy["peer"] = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
         let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
         let hot = routes.iter_mut().find(|route| route["name"] == ROUTE).ok_or("there is a hot route")?;
         hot["fence"]["forward"] = turn.forward.into();
-        Gateway::of(self.run, &policy)
+        BenchGateway::of(self.run, &policy)
     }
 
-    fn ask(&self, turn: &Turn, gateways: &[Gateway], window: Duration) -> Outcome<f64> {
+    fn ask(&self, turn: &ForwardSetup, gateways: &[BenchGateway], window: Duration) -> BenchResult<f64> {
         let asking = gateways.iter().zip(turn.clients).map(|(gateway, &clients)| {
-            let load = Load { method: "POST", prefix: "/hot/", keys: 1, threads: clients, clients };
+            let load = WrkLoad { method: "POST", prefix: "/hot/", keys: 1, threads: clients, clients };
             load.begin(self.run, gateway.public, window)
         });
-        let asking: Vec<_> = asking.collect::<Outcome<_>>()?;
+        let asking: Vec<_> = asking.collect::<BenchResult<_>>()?;
         let mut rate = 0.0;
         for one in asking {
             rate += one.answered()?.per_second;

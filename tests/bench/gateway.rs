@@ -8,68 +8,75 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 
-use crate::{outcome::Outcome, plain, process, run::Run};
+use crate::{outcome::BenchResult, plain, process, run::BenchRun};
 
 /// Long enough for a gateway whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The kind of server at the upstream's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum UpstreamKind {
     Service,
     Guard,
 }
 
 /// [`Gateway::stop`] ends it and gives its locks back.
-pub(crate) struct Gateway {
-    child: Child,
+pub(crate) struct BenchGateway {
+    child: ChildProcess,
     pub(crate) public: SocketAddr,
     admin: SocketAddr,
     file: PathBuf,
 }
 
-impl Gateway {
+impl BenchGateway {
     /// Returns when it can grant locks.
-    pub(crate) fn start(run: &Run, name: &str, zookeeper: SocketAddr, upstream: SocketAddr) -> Outcome<Self> {
-        Self::before(run, name, zookeeper, upstream, Behind::Service)
+    pub(crate) fn start(
+        run: &BenchRun,
+        name: &str,
+        zookeeper: SocketAddr,
+        upstream: SocketAddr,
+    ) -> BenchResult<Self> {
+        Self::before(run, name, zookeeper, upstream, UpstreamKind::Service)
     }
 
     /// Returns when it can grant locks.
     pub(crate) fn before(
-        run: &Run,
+        run: &BenchRun,
         name: &str,
         zookeeper: SocketAddr,
         upstream: SocketAddr,
-        behind: Behind,
-    ) -> Outcome<Self> {
+        behind: UpstreamKind,
+    ) -> BenchResult<Self> {
         Self::of(run, &policy(name, zookeeper, upstream, behind))
     }
 
     /// Starts a gateway with a policy of its own. Returns when it can grant locks.
-    pub(crate) fn of(run: &Run, policy: &Value) -> Outcome<Self> {
+    pub(crate) fn of(run: &BenchRun, policy: &Value) -> BenchResult<Self> {
         Self::by(run, &[run.gateway().display().to_string()], policy)
     }
 
     /// Starts a gateway with these words and a policy of its own. Returns when it can grant locks.
-    pub(crate) fn by(run: &Run, words: &[String], policy: &Value) -> Outcome<Self> {
+    pub(crate) fn by(run: &BenchRun, words: &[String], policy: &Value) -> BenchResult<Self> {
         let name = policy["name"].as_str().ok_or("a gateway has a name")?;
         let file = run.folder().join(format!("{name}.yaml"));
         fs::write(&file, policy.to_string())?;
         let path = file.display().to_string();
         let (program, before) = words.split_first().ok_or("a program is one word at least")?;
         let arguments = before.iter().map(String::as_str);
-        let child =
-            Child::spawn(program, arguments.chain(["run", "--init", "--log-format=json", "-c", &path]))?;
+        let child = ChildProcess::spawn(
+            program,
+            arguments.chain(["run", "--init", "--log-format=json", "-c", &path]),
+        )?;
         let (public, admin) = (listening(&child, "public")?, listening(&child, "admin")?);
         becomes_ready(admin, &child)?;
         Ok(Self { child, public, admin, file })
     }
 
     /// Makes the gateway take over another policy. Returns when that policy is in force.
-    pub(crate) fn rewritten(&self, text: &str) -> Outcome<()> {
+    pub(crate) fn rewritten(&self, text: &str) -> BenchResult<()> {
         fs::write(&self.file, text)?;
         let answer = plain::ask(self.admin, "POST", "/api/v1/reload", "")?;
         match answer.contains("\"result\":\"applied\"") {
@@ -79,7 +86,7 @@ impl Gateway {
     }
 
     /// Drains the gateway, so that no lock of this turn is left for the next turn.
-    pub(crate) fn stop(self) -> Outcome<()> {
+    pub(crate) fn stop(self) -> BenchResult<()> {
         self.child.signal(Signal::TERM)?;
         match self.child.wait(PATIENCE) {
             Some(status) if status.success() => Ok(()),
@@ -87,7 +94,7 @@ impl Gateway {
         }
     }
 
-    pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
+    pub(crate) fn cpu_seconds(&self) -> BenchResult<f64> {
         process::cpu_seconds(self.child.pid())
     }
 
@@ -96,12 +103,12 @@ impl Gateway {
     }
 
     /// The number of requests of a route that found their key free and held by this gateway.
-    pub(crate) fn warm(&self, route: &str) -> Outcome<f64> {
+    pub(crate) fn warm(&self, route: &str) -> BenchResult<f64> {
         self.acquisitions(route, "result=\"warm\"")
     }
 
     /// The number of requests of a route that asked for their key, selected by a part of their labels.
-    pub(crate) fn acquisitions(&self, route: &str, labels: &str) -> Outcome<f64> {
+    pub(crate) fn acquisitions(&self, route: &str, labels: &str) -> BenchResult<f64> {
         let route = format!("route=\"{route}\"");
         let metrics = plain::get(self.admin, "/metrics")?;
         let samples = metrics.lines().filter(|line| {
@@ -114,7 +121,7 @@ impl Gateway {
     }
 }
 
-pub(crate) fn becomes_ready(admin: SocketAddr, child: &Child) -> Outcome<()> {
+pub(crate) fn becomes_ready(admin: SocketAddr, child: &ChildProcess) -> BenchResult<()> {
     let deadline = Instant::now() + PATIENCE;
     while !plain::get(admin, "/ready").is_ok_and(|answer| plain::is_good(&answer)) {
         if Instant::now() > deadline {
@@ -126,11 +133,11 @@ pub(crate) fn becomes_ready(admin: SocketAddr, child: &Child) -> Outcome<()> {
 }
 
 /// A policy with default settings, except for waits that a busy machine cannot reach, and keys that stay warm.
-pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, behind: Behind) -> Value {
+pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, behind: UpstreamKind) -> Value {
     let endpoints = json!([format!("http://{upstream}")]);
     let service = match behind {
-        Behind::Service => json!({"endpoints": endpoints, "fencing": "upstream"}),
-        Behind::Guard => json!({"endpoints": endpoints, "fencing": "guard", "direct": true}),
+        UpstreamKind::Service => json!({"endpoints": endpoints, "fencing": "upstream"}),
+        UpstreamKind::Guard => json!({"endpoints": endpoints, "fencing": "guard", "direct": true}),
     };
     let route = |name: &str, fence: Value| {
         json!({
@@ -158,12 +165,12 @@ pub(crate) fn policy(name: &str, zookeeper: SocketAddr, upstream: SocketAddr, be
     })
 }
 
-pub(crate) fn listening(child: &Child, listener: &str) -> Outcome<SocketAddr> {
+pub(crate) fn listening(child: &ChildProcess, listener: &str) -> BenchResult<SocketAddr> {
     Ok(listens_at(child, listener)?.parse()?)
 }
 
 /// The address of a listener: a port or a unix socket.
-pub(crate) fn listens_at(child: &Child, listener: &str) -> Outcome<String> {
+pub(crate) fn listens_at(child: &ChildProcess, listener: &str) -> BenchResult<String> {
     let address = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
         let fields = &line["fields"];

@@ -6,59 +6,59 @@ mod table;
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
+use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperConfig};
 use serde_json::json;
 
-use self::table::{Row, Table};
+use self::table::{GrowthRow, GrowthTable};
 use crate::{
-    gateway::{Behind, Gateway, policy},
-    h2load::{H2load, Spoken},
+    gateway::{BenchGateway, UpstreamKind, policy},
+    h2load::{H2load, HttpVersion},
     locks::ZOOKEEPER,
-    nginx::{Nginx, Work},
-    outcome::Outcome,
-    report::Bench,
-    run::Run,
-    wrk::Load,
+    nginx::{Nginx, NginxRole},
+    outcome::BenchResult,
+    report::BenchRow,
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 /// Nodes of a hundred thousand keys and of their parents.
-const LARGE: Settings = Settings { heap_mib: 768, ..ZOOKEEPER };
+const LARGE: ZooKeeperConfig = ZooKeeperConfig { heap_mib: 768, ..ZOOKEEPER };
 
 /// The load of all turns, apart from the one thing that grows.
-const USUAL: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
+const USUAL: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
 /// One dimension of growth, and its sizes.
-struct Axis {
+struct GrowthAxis {
     grows: &'static str,
-    sizes: Vec<Size>,
+    sizes: Vec<GrowthSize>,
 }
 
-struct Size {
+struct GrowthSize {
     called: &'static str,
     gateways: u32,
-    asks: Asks,
+    asks: LoadTool,
 }
 
 #[derive(Clone, Copy)]
-enum Asks {
-    Wrk(Load),
+enum LoadTool {
+    Wrk(WrkLoad),
     H2load(H2load),
 }
 
-struct Site<'a> {
-    run: &'a Run,
+struct BenchSite<'a> {
+    run: &'a BenchRun,
     zookeeper: PrivateZooKeeper,
     service: Nginx,
     /// A service that reads a body to its end before it answers.
     reader: Nginx,
 }
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let service = Nginx::service(run)?;
-    let reader = Nginx::proxy(run, service.address, Work::ReadBody)?;
-    let mut site = Site { run, zookeeper: zookeeper(run, "idle")?, service, reader };
+    let reader = Nginx::proxy(run, service.address, NginxRole::ReadBody)?;
+    let mut site = BenchSite { run, zookeeper: zookeeper(run, "idle")?, service, reader };
     let idle = idle::measure(run, site.zookeeper.address(), site.service.address)?;
-    let mut table = Table::new(run.window);
+    let mut table = GrowthTable::new(run.window);
     for axis in axes() {
         // A new ZooKeeper, because many keys leave nodes that are removed only minutes later.
         site.zookeeper = zookeeper(run, axis.grows)?;
@@ -73,17 +73,17 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     Ok(idle)
 }
 
-fn zookeeper(run: &Run, grows: &str) -> Outcome<PrivateZooKeeper> {
+fn zookeeper(run: &BenchRun, grows: &str) -> BenchResult<PrivateZooKeeper> {
     Ok(PrivateZooKeeper::start(&run.folder().join("zookeeper").join(grows), LARGE)?)
 }
 
 /// Many keys come last: they leave nodes in ZooKeeper that are removed only minutes later.
-fn axes() -> [Axis; 5] {
+fn axes() -> [GrowthAxis; 5] {
     [
         of_one_gateway(
             "clients",
             [("1", 1), ("10", 10), ("100", 100), ("300", 300), ("1,000", 1000)]
-                .map(|(called, clients)| (called, Load { clients, threads: clients.min(2), ..USUAL })),
+                .map(|(called, clients)| (called, WrkLoad { clients, threads: clients.min(2), ..USUAL })),
         ),
         of_one_gateway(
             "body of the request",
@@ -94,55 +94,55 @@ fn axes() -> [Axis; 5] {
                 ("128 KiB", "POST:131072"),
                 ("1 MiB", "POST:1048576"),
             ]
-            .map(|(called, method)| (called, Load { method, keys: 64, ..USUAL })),
+            .map(|(called, method)| (called, WrkLoad { method, keys: 64, ..USUAL })),
         ),
-        Axis {
+        GrowthAxis {
             grows: "gateways on this machine",
             sizes: [("1", 1), ("2", 2), ("3", 3)]
-                .map(|(called, gateways)| Size { called, gateways, asks: Asks::Wrk(USUAL) })
+                .map(|(called, gateways)| GrowthSize { called, gateways, asks: LoadTool::Wrk(USUAL) })
                 .into(),
         },
         versions(),
         of_one_gateway(
             "keys",
             [("1", 1), ("100", 100), ("1,000", 1000), ("10,000", 10_000), ("100,000", 100_000)]
-                .map(|(called, keys)| (called, Load { keys, ..USUAL })),
+                .map(|(called, keys)| (called, WrkLoad { keys, ..USUAL })),
         ),
     ]
 }
 
-fn of_one_gateway(grows: &'static str, loads: [(&'static str, Load); 5]) -> Axis {
-    let sizes = loads.map(|(called, load)| Size { called, gateways: 1, asks: Asks::Wrk(load) });
-    Axis { grows, sizes: sizes.into() }
+fn of_one_gateway(grows: &'static str, loads: [(&'static str, WrkLoad); 5]) -> GrowthAxis {
+    let sizes = loads.map(|(called, load)| GrowthSize { called, gateways: 1, asks: LoadTool::Wrk(load) });
+    GrowthAxis { grows, sizes: sizes.into() }
 }
 
-fn versions() -> Axis {
+fn versions() -> GrowthAxis {
     let sizes = [
-        ("HTTP/1.1, 64 connections", Spoken::Http1, 64, 1),
-        ("HTTP/2, 64 connections", Spoken::Http2, 64, 1),
-        ("HTTP/2, 8 connections, 8 requests at once on each", Spoken::Http2, 8, 8),
+        ("HTTP/1.1, 64 connections", HttpVersion::Http1, 64, 1),
+        ("HTTP/2, 64 connections", HttpVersion::Http2, 64, 1),
+        ("HTTP/2, 8 connections, 8 requests at once on each", HttpVersion::Http2, 8, 8),
     ];
-    let size = |(called, spoken, connections, at_once)| Size {
+    let size = |(called, spoken, connections, at_once)| GrowthSize {
         called,
         gateways: 1,
-        asks: Asks::H2load(H2load { spoken, connections, at_once }),
+        asks: LoadTool::H2load(H2load { spoken, connections, at_once }),
     };
-    Axis { grows: "version of HTTP, without a lock", sizes: sizes.map(size).into() }
+    GrowthAxis { grows: "version of HTTP, without a lock", sizes: sizes.map(size).into() }
 }
 
-impl Site<'_> {
-    fn row(&self, grows: &'static str, size: &Size) -> Outcome<Row> {
+impl BenchSite<'_> {
+    fn row(&self, grows: &'static str, size: &GrowthSize) -> BenchResult<GrowthRow> {
         let start = |number| self.gateway(&format!("gw-{number}"), size);
-        let gateways: Vec<Gateway> = (0..size.gateways).map(start).collect::<Outcome<_>>()?;
+        let gateways: Vec<BenchGateway> = (0..size.gateways).map(start).collect::<BenchResult<_>>()?;
         self.ask(size, &gateways, size.warm_up())?;
-        let before = Counted::of(&gateways)?;
+        let before = GatewayUsage::of(&gateways)?;
         let (requests, per_second) = self.ask(size, &gateways, self.run.window)?;
-        let after = Counted::of(&gateways)?;
+        let after = GatewayUsage::of(&gateways)?;
         for gateway in gateways {
             gateway.stop()?;
         }
         let asked = after.asked - before.asked;
-        Ok(Row {
+        Ok(GrowthRow {
             grows,
             size: size.called,
             per_second,
@@ -152,32 +152,32 @@ impl Site<'_> {
     }
 
     /// Starts a gateway. Its keys stay for the whole turn, and it has as many sessions as the paths of all keys need.
-    fn gateway(&self, name: &str, size: &Size) -> Outcome<Gateway> {
+    fn gateway(&self, name: &str, size: &GrowthSize) -> BenchResult<BenchGateway> {
         const KEYS_OF_A_SESSION: u32 = 3000;
         let service = if size.has_body() { self.reader.address } else { self.service.address };
-        let mut policy = policy(name, self.zookeeper.address(), service, Behind::Service);
+        let mut policy = policy(name, self.zookeeper.address(), service, UpstreamKind::Service);
         policy["zookeeper"]["sessions"] = size.keys().div_ceil(KEYS_OF_A_SESSION).max(4).into();
         let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
         let warm = routes.iter_mut().find(|route| route["name"] == "warm").ok_or("there is a warm route")?;
         warm["fence"]["hold"]["linger"] = json!("2m");
-        Gateway::of(self.run, &policy)
+        BenchGateway::of(self.run, &policy)
     }
 
     /// The number of answers of all gateways together, and the number per second.
-    fn ask(&self, size: &Size, gateways: &[Gateway], window: Duration) -> Outcome<(f64, f64)> {
+    fn ask(&self, size: &GrowthSize, gateways: &[BenchGateway], window: Duration) -> BenchResult<(f64, f64)> {
         match size.asks {
-            Asks::H2load(load) => {
+            LoadTool::H2load(load) => {
                 let gateway: SocketAddr = gateways.first().ok_or("one at least")?.public;
                 load.ask(&format!("http://{gateway}/unfenced/1"), window)
             }
-            Asks::Wrk(load) => {
+            LoadTool::Wrk(load) => {
                 let clients = load.clients / size.gateways;
                 // Each gateway has keys of its own.
-                let begin = |(gateway, prefix): (&Gateway, _)| {
-                    Load { prefix, clients, ..load }.begin(self.run, gateway.public, window)
+                let begin = |(gateway, prefix): (&BenchGateway, _)| {
+                    WrkLoad { prefix, clients, ..load }.begin(self.run, gateway.public, window)
                 };
                 let prefixes = ["/warm/", "/warm/b", "/warm/c"];
-                let asking: Vec<_> = gateways.iter().zip(prefixes).map(begin).collect::<Outcome<_>>()?;
+                let asking: Vec<_> = gateways.iter().zip(prefixes).map(begin).collect::<BenchResult<_>>()?;
                 let (mut requests, mut per_second) = (0.0, 0.0);
                 for one in asking {
                     let answered = one.answered()?;
@@ -189,16 +189,16 @@ impl Site<'_> {
     }
 }
 
-impl Size {
+impl GrowthSize {
     fn keys(&self) -> u32 {
         match self.asks {
-            Asks::Wrk(load) => load.keys,
-            Asks::H2load(_) => 0,
+            LoadTool::Wrk(load) => load.keys,
+            LoadTool::H2load(_) => 0,
         }
     }
 
     fn has_body(&self) -> bool {
-        matches!(self.asks, Asks::Wrk(load) if load.method.starts_with("POST:"))
+        matches!(self.asks, LoadTool::Wrk(load) if load.method.starts_with("POST:"))
     }
 
     /// A time that is long enough to take every key once.
@@ -210,14 +210,14 @@ impl Size {
 
 /// The processor time of all gateways since their start, and their requests for keys.
 #[derive(Default)]
-struct Counted {
+struct GatewayUsage {
     cpu_seconds: f64,
     asked: f64,
     warm: f64,
 }
 
-impl Counted {
-    fn of(gateways: &[Gateway]) -> Outcome<Self> {
+impl GatewayUsage {
+    fn of(gateways: &[BenchGateway]) -> BenchResult<Self> {
         let mut counted = Self::default();
         for gateway in gateways {
             counted.cpu_seconds += gateway.cpu_seconds()?;
@@ -236,8 +236,9 @@ mod tests {
     fn a_whole_run_stays_below_six_minutes() {
         const WINDOW: u64 = 5;
         const TO_START_AND_STOP: u64 = 3;
-        let of =
-            |size: &Size| size.warm_up().as_secs() + WINDOW + TO_START_AND_STOP * u64::from(size.gateways);
+        let of = |size: &GrowthSize| {
+            size.warm_up().as_secs() + WINDOW + TO_START_AND_STOP * u64::from(size.gateways)
+        };
         let seconds: u64 = axes().iter().flat_map(|axis| &axis.sizes).map(of).sum();
         assert!(seconds + idle::SECONDS < 6 * 60, "{seconds} seconds and {}", idle::SECONDS);
     }

@@ -11,20 +11,20 @@ use std::{fs, net::SocketAddr, process::Command};
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 use serde_json::Value;
 
-use self::released::{Guard, NEW};
+use self::released::{BenchGuard, NEW};
 use crate::{
-    gateway::{Behind, policy},
+    gateway::{UpstreamKind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
-const ONE_AT_A_TIME: Load = Load { threads: 1, clients: 1, ..NEW };
+const ONE_AT_A_TIME: WrkLoad = WrkLoad { threads: 1, clients: 1, ..NEW };
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let ensemble = installation(run, zookeeper.address())?;
@@ -32,30 +32,30 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let mut new = vec![];
     for round in 1..=run.rounds {
         // A guard of its own: the tokens of the gateway above are far smaller than those of the load.
-        let guard = Guard::start(run, &format!("tenures-{round}"), service.address, &ensemble, None)?;
+        let guard = BenchGuard::start(run, &format!("tenures-{round}"), service.address, &ensemble, None)?;
         let theirs = ONE_AT_A_TIME.ask(run, guard.address()?, run.window)?.per_second;
         let ours = NEW.ask(run, guard.address()?, run.window)?.per_second;
         run.tell(&format!("round {round}: {ours:.0} new tenures/s of 64 clients, {theirs:.0} of one"));
-        new.push(Round { ours, theirs });
+        new.push(BenchRound { ours, theirs });
         guard.stop()?;
     }
     benches.extend(shared::measure(run, service.address, &ensemble)?);
-    benches.push(Bench {
+    benches.push(BenchRow {
         name: "guard-new-tenures",
         peer: "one fsync at a time",
         unit: "tenures/s",
-        goal: Goal::AtLeast(3.0),
+        goal: RatioGoal::AtLeast(3.0),
         rounds: new,
     });
     Ok(benches)
 }
 
 /// Makes the installation in ZooKeeper. Returns the name by which a guard knows the installation.
-pub(crate) fn installation(run: &Run, zookeeper: SocketAddr) -> Outcome<String> {
+pub(crate) fn installation(run: &BenchRun, zookeeper: SocketAddr) -> BenchResult<String> {
     let file = run.folder().join("installation.yaml");
-    fs::write(&file, policy("gw", zookeeper, zookeeper, Behind::Service).to_string())?;
+    fs::write(&file, policy("gw", zookeeper, zookeeper, UpstreamKind::Service).to_string())?;
     let file = file.display().to_string();
-    let said = |words: &[&str]| -> Outcome<Vec<u8>> {
+    let said = |words: &[&str]| -> BenchResult<Vec<u8>> {
         let output = Command::new(run.gateway()).args(words).arg("-c").arg(&file).output()?;
         let log = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { Ok(output.stdout) } else { Err(format!("{words:?}: {log}").into()) }

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 
-use crate::outcome::Outcome;
+use crate::outcome::BenchResult;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spoken {
+pub(crate) enum HttpVersion {
     Http1,
     Http2,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct H2load {
-    pub(crate) spoken: Spoken,
+    pub(crate) spoken: HttpVersion,
     pub(crate) connections: u32,
     /// The number of concurrent requests on each connection.
     pub(crate) at_once: u32,
@@ -22,17 +22,17 @@ pub(crate) struct H2load {
 
 impl H2load {
     /// The number of answers, and the number per second.
-    pub(crate) fn ask(self, url: &str, window: Duration) -> Outcome<(f64, f64)> {
+    pub(crate) fn ask(self, url: &str, window: Duration) -> BenchResult<(f64, f64)> {
         let Self { spoken, connections, at_once } = self;
         let version = match spoken {
-            Spoken::Http1 => "--h1 ",
-            Spoken::Http2 => "",
+            HttpVersion::Http1 => "--h1 ",
+            HttpVersion::Http2 => "",
         };
         let seconds = window.as_secs();
         let words = format!(
             "{version}--duration {seconds} --clients {connections} --max-concurrent-streams {at_once} --threads 2 {url}"
         );
-        let child = Child::spawn("h2load", words.split(' '))?;
+        let child = ChildProcess::spawn("h2load", words.split(' '))?;
         child.wait_line(|line| line.starts_with("status codes: "), window + Duration::from_mins(1))?;
         let requests = answered(&child.log())?;
         Ok((requests, requests / window.as_secs_f64()))
@@ -40,7 +40,7 @@ impl H2load {
 }
 
 /// Reads the result from the output. A single bad answer makes the whole result invalid.
-fn answered(said: &str) -> Outcome<f64> {
+fn answered(said: &str) -> BenchResult<f64> {
     let wrong = || format!("h2load said:\n{said}");
     let line = said.lines().find_map(|line| line.strip_prefix("status codes: ")).ok_or_else(wrong)?;
     let counts = line.split(", ").map(|part| part.split_once(' '));

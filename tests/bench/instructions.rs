@@ -12,43 +12,44 @@ use std::{
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 
 use crate::{
-    gateway::{Behind, Gateway, policy},
+    gateway::{BenchGateway, UpstreamKind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
+    outcome::BenchResult,
     peers,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 /// A counted program is fifty times slower. So there are few clients, and few enough keys to take all of them in the
 /// warm-up.
-pub(crate) const LOAD: Load = Load { method: "GET", prefix: "/unfenced/", keys: 32, threads: 1, clients: 16 };
+pub(crate) const LOAD: WrkLoad =
+    WrkLoad { method: "GET", prefix: "/unfenced/", keys: 32, threads: 1, clients: 16 };
 const WARM_UP: Duration = Duration::from_secs(8);
 const SESSION: &str = "40s";
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-counted"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
-    let counter = Counter::named(run, "bare");
+    let counter = InstructionCounter::named(run, "bare");
     let bare = peers::bare(&counter.of(&run.bare()), service.address)?;
     let theirs = counter.count(run, bare.pid(), bare.address(), LOAD)?;
     drop(bare);
     let ours = |name: &str, prefix| {
-        let counter = Counter::named(run, name);
-        let mut policy = policy(name, zookeeper.address(), service.address, Behind::Service);
+        let counter = InstructionCounter::named(run, name);
+        let mut policy = policy(name, zookeeper.address(), service.address, UpstreamKind::Service);
         policy["zookeeper"]["session_timeout"] = SESSION.into();
-        let gateway = Gateway::by(run, &counter.of(&run.gateway()), &policy)?;
-        let ours = counter.count(run, gateway.pid(), gateway.public, Load { prefix, ..LOAD })?;
+        let gateway = BenchGateway::by(run, &counter.of(&run.gateway()), &policy)?;
+        let ours = counter.count(run, gateway.pid(), gateway.public, WrkLoad { prefix, ..LOAD })?;
         gateway.stop()?;
-        Outcome::Ok(Round { ours, theirs })
+        BenchResult::Ok(BenchRound { ours, theirs })
     };
-    let bench = |name, round| Bench {
+    let bench = |name, round| BenchRow {
         name,
         peer: "bare hyper",
         unit: "instructions/request",
-        goal: Goal::None,
+        goal: RatioGoal::None,
         rounds: vec![round],
     };
     Ok(vec![
@@ -58,12 +59,12 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
 }
 
 /// The file that gets the instructions of one process.
-pub(crate) struct Counter {
+pub(crate) struct InstructionCounter {
     file: PathBuf,
 }
 
-impl Counter {
-    pub(crate) fn named(run: &Run, name: &str) -> Self {
+impl InstructionCounter {
+    pub(crate) fn named(run: &BenchRun, name: &str) -> Self {
         Self { file: run.folder().join(format!("{name}.callgrind")) }
     }
 
@@ -77,7 +78,13 @@ impl Counter {
     }
 
     /// The average number of instructions per request.
-    pub(crate) fn count(&self, run: &Run, pid: u32, server: SocketAddr, load: Load) -> Outcome<f64> {
+    pub(crate) fn count(
+        &self,
+        run: &BenchRun,
+        pid: u32,
+        server: SocketAddr,
+        load: WrkLoad,
+    ) -> BenchResult<f64> {
         load.ask(run, server, WARM_UP)?;
         control(pid, &["--instr=on"])?;
         let answered = load.ask(run, server, run.window)?;
@@ -93,7 +100,7 @@ impl Counter {
     }
 }
 
-fn control(pid: u32, words: &[&str]) -> Outcome<()> {
+fn control(pid: u32, words: &[&str]) -> BenchResult<()> {
     let said = Command::new("callgrind_control").args(words).arg(pid.to_string()).output()?;
     if said.status.success() {
         return Ok(());

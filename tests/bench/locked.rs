@@ -11,18 +11,18 @@ use fencegate::demo::zookeeper::PrivateZooKeeper;
 use serde_json::{Value, json};
 
 use self::{
-    libraries::{Library, Python, Server},
-    restate::Published,
+    libraries::{LockLibrary, LockServer, PythonClient},
+    restate::RestatePackages,
 };
 use crate::{
-    gateway::{Behind, Gateway, policy},
-    guard::{installation, released::Guard},
+    gateway::{BenchGateway, UpstreamKind, policy},
+    guard::{installation, released::BenchGuard},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 const CLIENTS: u32 = 64;
@@ -31,43 +31,47 @@ const WARM_UP: Duration = Duration::from_secs(2);
 
 /// The program that does the work. Each call is one POST that the same service answers with three bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Worker {
+enum LockBackend {
     /// A gateway and a guard, which remembers each operation and its answer.
     Ours,
     /// Restate promises the same: one call at a time for each key, and each operation at most once.
     Restate,
     /// Lock libraries promise less: nobody compares tokens, and repeated operations are not recognized.
-    Library(Library),
+    Library(LockLibrary),
 }
 
-const WORKERS: [Worker; 4] =
-    [Worker::Ours, Worker::Restate, Worker::Library(Library::Redis), Worker::Library(Library::Etcd)];
+const WORKERS: [LockBackend; 4] = [
+    LockBackend::Ours,
+    LockBackend::Restate,
+    LockBackend::Library(LockLibrary::Redis),
+    LockBackend::Library(LockLibrary::Etcd),
+];
 
 /// Calls per second.
 #[derive(Debug, Clone, Copy)]
-struct Done {
+struct CallRates {
     hot: f64,
     many: f64,
 }
 
-struct Site<'a> {
-    run: &'a Run,
+struct BenchSite<'a> {
+    run: &'a BenchRun,
     zookeeper: PrivateZooKeeper,
     ensemble: String,
     service: Nginx,
-    restate: Published,
-    python: Python,
+    restate: RestatePackages,
+    python: PythonClient,
 }
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-locked"), ZOOKEEPER)?;
-    let site = Site {
+    let site = BenchSite {
         run,
         ensemble: installation(run, zookeeper.address())?,
         zookeeper,
         service: Nginx::service(run)?,
-        restate: Published::fetched(run)?,
-        python: Python::fetched(run)?,
+        restate: RestatePackages::fetched(run)?,
+        python: PythonClient::fetched(run)?,
     };
     let mut rounds = Vec::new();
     // The order is reversed in each round.
@@ -76,7 +80,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         let done = order
             .iter()
             .map(|&worker| Ok((worker, site.done(worker, round)?)))
-            .collect::<Outcome<Vec<_>>>()?;
+            .collect::<BenchResult<Vec<_>>>()?;
         let told = done.iter().map(|(worker, done)| format!("{worker:?} {:.0}, {:.0}", done.hot, done.many));
         run.tell(&format!("round {round}, hot and many: {}", told.collect::<Vec<_>>().join("; ")));
         rounds.push(done);
@@ -85,24 +89,29 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     Ok(benches(&rounds))
 }
 
-fn benches(rounds: &[Vec<(Worker, Done)>]) -> Vec<Bench> {
+fn benches(rounds: &[Vec<(LockBackend, CallRates)>]) -> Vec<BenchRow> {
     let beside = [
-        (Worker::Restate, "Restate, a virtual object", ["once-hot", "once-many"], Goal::AtLeast(10.0)),
         (
-            Worker::Library(Library::Redis),
+            LockBackend::Restate,
+            "Restate, a virtual object",
+            ["once-hot", "once-many"],
+            RatioGoal::AtLeast(10.0),
+        ),
+        (
+            LockBackend::Library(LockLibrary::Redis),
             "redis-py Lock and a call",
             ["once-hot-beside-redis", "once-many-beside-redis"],
-            Goal::None,
+            RatioGoal::None,
         ),
         (
-            Worker::Library(Library::Etcd),
+            LockBackend::Library(LockLibrary::Etcd),
             "a lock of etcd and a call",
             ["once-hot-beside-etcd", "once-many-beside-etcd"],
-            Goal::None,
+            RatioGoal::None,
         ),
     ];
-    let each = |(worker, peer, [hot, many], goal): (Worker, _, [_; 2], _)| {
-        let bench = |name, of: fn(Done) -> f64| Bench {
+    let each = |(worker, peer, [hot, many], goal): (LockBackend, _, [_; 2], _)| {
+        let bench = |name, of: fn(CallRates) -> f64| BenchRow {
             name,
             peer,
             unit: "locked calls/s",
@@ -115,35 +124,39 @@ fn benches(rounds: &[Vec<(Worker, Done)>]) -> Vec<Bench> {
 }
 
 /// The results of both in one round. Every worker works in every round.
-fn pair(done: &[(Worker, Done)], theirs: Worker, of: fn(Done) -> f64) -> Option<Round> {
+fn pair(
+    done: &[(LockBackend, CallRates)],
+    theirs: LockBackend,
+    of: fn(CallRates) -> f64,
+) -> Option<BenchRound> {
     let of = |wanted| done.iter().find(|(worker, _)| *worker == wanted).map(|&(_, done)| of(done));
-    Some(Round { ours: of(Worker::Ours)?, theirs: of(theirs)? })
+    Some(BenchRound { ours: of(LockBackend::Ours)?, theirs: of(theirs)? })
 }
 
-impl Site<'_> {
+impl BenchSite<'_> {
     /// All programs of a worker are started for its turn, with empty stores, and end with it.
-    fn done(&self, worker: Worker, round: u32) -> Outcome<Done> {
+    fn done(&self, worker: LockBackend, round: u32) -> BenchResult<CallRates> {
         let (run, service) = (self.run, self.service.address);
         match worker {
-            Worker::Ours => self.ours(round),
-            Worker::Restate => {
+            LockBackend::Ours => self.ours(round),
+            LockBackend::Restate => {
                 let restate = self.restate.start(run, service, round)?;
                 asked(run, restate.ingress, "/account/*/pay")
             }
-            Worker::Library(library) => {
-                let server = Server::start(run, library, round)?;
+            LockBackend::Library(library) => {
+                let server = LockServer::start(run, library, round)?;
                 let rate = |keys| self.python.rate(run, &server, service, keys, CLIENTS);
-                Ok(Done { hot: rate(1)?, many: rate(MANY)? })
+                Ok(CallRates { hot: rate(1)?, many: rate(MANY)? })
             }
         }
     }
 
-    fn ours(&self, round: u32) -> Outcome<Done> {
+    fn ours(&self, round: u32) -> BenchResult<CallRates> {
         let (run, name) = (self.run, format!("once-{round}"));
-        let guard = Guard::start(run, &name, self.service.address, &self.ensemble, None)?;
-        let mut policy = policy("gw", self.zookeeper.address(), guard.address()?, Behind::Guard);
+        let guard = BenchGuard::start(run, &name, self.service.address, &self.ensemble, None)?;
+        let mut policy = policy("gw", self.zookeeper.address(), guard.address()?, UpstreamKind::Guard);
         policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once());
-        let gateway = Gateway::of(run, &policy)?;
+        let gateway = BenchGateway::of(run, &policy)?;
         let done = asked(run, gateway.public, "/once/");
         gateway.stop()?;
         guard.stop()?;
@@ -162,13 +175,13 @@ pub(crate) fn once() -> Value {
 }
 
 /// Sends requests that are one operation each.
-fn asked(run: &Run, server: SocketAddr, prefix: &'static str) -> Outcome<Done> {
+fn asked(run: &BenchRun, server: SocketAddr, prefix: &'static str) -> BenchResult<CallRates> {
     let rate = |keys| {
-        let load = Load { method: "ONCE", prefix, keys, threads: 2, clients: CLIENTS };
+        let load = WrkLoad { method: "ONCE", prefix, keys, threads: 2, clients: CLIENTS };
         load.ask(run, server, WARM_UP)?;
-        Outcome::Ok(load.ask(run, server, run.window)?.per_second)
+        BenchResult::Ok(load.ask(run, server, run.window)?.per_second)
     };
-    Ok(Done { hot: rate(1)?, many: rate(MANY)? })
+    Ok(CallRates { hot: rate(1)?, many: rate(MANY)? })
 }
 
 #[cfg(test)]
@@ -177,13 +190,13 @@ mod tests {
 
     #[test]
     fn each_is_held_against_ours_of_the_same_round() {
-        let done = |hot, many| Done { hot, many };
-        let theirs = Worker::Library(Library::Redis);
-        let round = vec![(theirs, done(10.0, 20.0)), (Worker::Ours, done(30.0, 40.0))];
+        let done = |hot, many| CallRates { hot, many };
+        let theirs = LockBackend::Library(LockLibrary::Redis);
+        let round = vec![(theirs, done(10.0, 20.0)), (LockBackend::Ours, done(30.0, 40.0))];
         let benches = benches(&[round]);
         let of = |name| &benches.iter().find(|bench| bench.name == name).expect("it is told").rounds;
-        assert_eq!(*of("once-hot-beside-redis"), [Round { ours: 30.0, theirs: 10.0 }]);
-        assert_eq!(*of("once-many-beside-redis"), [Round { ours: 40.0, theirs: 20.0 }]);
+        assert_eq!(*of("once-hot-beside-redis"), [BenchRound { ours: 30.0, theirs: 10.0 }]);
+        assert_eq!(*of("once-many-beside-redis"), [BenchRound { ours: 40.0, theirs: 20.0 }]);
         assert_eq!(*of("once-hot"), [], "who did not work is not told");
     }
 }

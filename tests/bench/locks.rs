@@ -3,47 +3,50 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::{Durability, PrivateZooKeeper, Settings};
+use fencegate::demo::zookeeper::{Durability, PrivateZooKeeper, ZooKeeperConfig};
 
 use crate::{
     curator::Curator,
-    gateway::Gateway,
+    gateway::BenchGateway,
     nginx::Nginx,
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 /// As in production: default sessions, and no write is acknowledged before it is on the disk.
-pub(crate) const ZOOKEEPER: Settings =
-    Settings { tick: Duration::from_secs(2), durability: Durability::Machine, heap_mib: 128 };
+pub(crate) const ZOOKEEPER: ZooKeeperConfig =
+    ZooKeeperConfig { tick: Duration::from_secs(2), durability: Durability::Machine, heap_mib: 128 };
 
 /// One comparison.
-struct Duel {
+struct LockComparison {
     route: &'static str,
     prefix: &'static str,
     keys: u32,
     /// The number of clients of each gateway, and of threads of each Java process.
     clients: &'static [u32],
     /// The share of requests that may find their key at hand.
-    warm: Warm,
+    warm: WarmKeys,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Warm {
+enum WarmKeys {
     /// Each request must make a lock node. Otherwise the bench measures something else.
     Never,
     MayBe,
 }
 
-const COLD: Duel = Duel { route: "cold", prefix: "/cold/", keys: 64, clients: &[64], warm: Warm::Never };
-const HOT: Duel = Duel { route: "hot", prefix: "/hot/", keys: 1, clients: &[16], warm: Warm::MayBe };
-const SPREAD: Duel = Duel { route: "hot", prefix: "/hot/", keys: 1, clients: &[6, 5, 5], warm: Warm::MayBe };
+const COLD: LockComparison =
+    LockComparison { route: "cold", prefix: "/cold/", keys: 64, clients: &[64], warm: WarmKeys::Never };
+const HOT: LockComparison =
+    LockComparison { route: "hot", prefix: "/hot/", keys: 1, clients: &[16], warm: WarmKeys::MayBe };
+const SPREAD: LockComparison =
+    LockComparison { route: "hot", prefix: "/hot/", keys: 1, clients: &[6, 5, 5], warm: WarmKeys::MayBe };
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper"), ZOOKEEPER)?;
-    let site = Site {
+    let site = BenchSite {
         run,
         zookeeper: zookeeper.address(),
         service: Nginx::service(run)?,
@@ -54,33 +57,33 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         cold.push(site.duel(&COLD, round)?);
         one.push(site.duel(&HOT, round)?);
         three.push(site.duel(&SPREAD, round)?);
-        let ours = |rounds: &[Round]| rounds.last().map(|round| round.ours).ok_or("just measured");
-        spread.push(Round { ours: ours(&three)?, theirs: ours(&one)? });
+        let ours = |rounds: &[BenchRound]| rounds.last().map(|round| round.ours).ok_or("just measured");
+        spread.push(BenchRound { ours: ours(&three)?, theirs: ours(&one)? });
     }
-    let bench = |name, peer, goal, rounds| Bench { name, peer, unit: "locked requests/s", goal, rounds };
+    let bench = |name, peer, goal, rounds| BenchRow { name, peer, unit: "locked requests/s", goal, rounds };
     Ok(vec![
-        bench("cold-strict", "Curator, 64 threads, 64 keys, bare locks", Goal::AtLeast(2.0), cold),
-        bench("hot-one-gateway", "Curator, 16 threads, one key, bare locks", Goal::AtLeast(20.0), one),
+        bench("cold-strict", "Curator, 64 threads, 64 keys, bare locks", RatioGoal::AtLeast(2.0), cold),
+        bench("hot-one-gateway", "Curator, 16 threads, one key, bare locks", RatioGoal::AtLeast(20.0), one),
         bench(
             "hot-three-gateways",
             "Curator, 16 threads in 3 processes, one key, bare locks",
-            Goal::AtLeast(8.0),
+            RatioGoal::AtLeast(8.0),
             three,
         ),
-        bench("hot-three-gateways-beside-one", "one gateway", Goal::AtLeast(0.7), spread),
+        bench("hot-three-gateways-beside-one", "one gateway", RatioGoal::AtLeast(0.7), spread),
     ])
 }
 
-struct Site<'a> {
-    run: &'a Run,
+struct BenchSite<'a> {
+    run: &'a BenchRun,
     zookeeper: SocketAddr,
     service: Nginx,
     curator: Curator,
 }
 
-impl Site<'_> {
+impl BenchSite<'_> {
     /// The side that was first in one round is second in the next.
-    fn duel(&self, duel: &Duel, round: u32) -> Outcome<Round> {
+    fn duel(&self, duel: &LockComparison, round: u32) -> BenchResult<BenchRound> {
         let (ours, theirs);
         if round % 2 == 1 {
             ours = self.ours(duel)?;
@@ -94,23 +97,24 @@ impl Site<'_> {
             duel.route,
             duel.clients.len()
         ));
-        Ok(Round { ours, theirs })
+        Ok(BenchRound { ours, theirs })
     }
 
-    fn theirs(&self, duel: &Duel) -> Outcome<f64> {
+    fn theirs(&self, duel: &LockComparison) -> BenchResult<f64> {
         self.curator.locks(self.run, self.zookeeper, duel.keys, duel.clients)
     }
 
     /// Gateways are started for the turn and end with it, so that no heartbeats slow the other side down.
-    fn ours(&self, duel: &Duel) -> Outcome<f64> {
+    fn ours(&self, duel: &LockComparison) -> BenchResult<f64> {
         const WARM_UP: Duration = Duration::from_secs(2);
-        let start =
-            |number| Gateway::start(self.run, &format!("gw-{number}"), self.zookeeper, self.service.address);
-        let gateways: Vec<Gateway> = (0..duel.clients.len()).map(start).collect::<Outcome<_>>()?;
+        let start = |number| {
+            BenchGateway::start(self.run, &format!("gw-{number}"), self.zookeeper, self.service.address)
+        };
+        let gateways: Vec<BenchGateway> = (0..duel.clients.len()).map(start).collect::<BenchResult<_>>()?;
         self.ask(duel, &gateways, WARM_UP)?;
         let rate = self.ask(duel, &gateways, self.run.window)?;
         for gateway in gateways {
-            if duel.warm == Warm::Never && gateway.warm(duel.route)? > 0.0 {
+            if duel.warm == WarmKeys::Never && gateway.warm(duel.route)? > 0.0 {
                 return Err("a request of a strict route found its key at hand".into());
             }
             gateway.stop()?;
@@ -118,14 +122,14 @@ impl Site<'_> {
         Ok(rate)
     }
 
-    fn ask(&self, duel: &Duel, gateways: &[Gateway], window: Duration) -> Outcome<f64> {
+    fn ask(&self, duel: &LockComparison, gateways: &[BenchGateway], window: Duration) -> BenchResult<f64> {
         let asking = gateways.iter().zip(duel.clients).map(|(gateway, &clients)| {
             // One thread per client. So each client has a key of its own if there are enough keys.
             let load =
-                Load { method: "POST", prefix: duel.prefix, keys: duel.keys, threads: clients, clients };
+                WrkLoad { method: "POST", prefix: duel.prefix, keys: duel.keys, threads: clients, clients };
             load.begin(self.run, gateway.public, window)
         });
-        let asking: Vec<_> = asking.collect::<Outcome<_>>()?;
+        let asking: Vec<_> = asking.collect::<BenchResult<_>>()?;
         let mut rate = 0.0;
         for one in asking {
             rate += one.answered()?.per_second;

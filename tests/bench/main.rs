@@ -35,9 +35,9 @@ use std::{path::PathBuf, process::ExitCode, time::Instant};
 use clap::{Parser, ValueEnum};
 
 use crate::{
-    outcome::Outcome,
-    report::{Bench, Report},
-    run::Run,
+    outcome::BenchResult,
+    report::{BenchReport, BenchRow},
+    run::BenchRun,
 };
 
 #[derive(Debug, Parser)]
@@ -74,8 +74,8 @@ enum Suite {
     Train,
 }
 
-type Measure = fn(&Run) -> Outcome<Vec<Bench>>;
-const SUITES: [(Suite, Measure); 10] = [
+type MeasureFn = fn(&BenchRun) -> BenchResult<Vec<BenchRow>>;
+const SUITES: [(Suite, MeasureFn); 10] = [
     (Suite::Locks, locks::measure),
     (Suite::Proxy, proxy::measure),
     (Suite::Guard, guard::measure),
@@ -100,8 +100,8 @@ fn main() -> ExitCode {
 }
 
 /// If one suite fails, the results of the others are kept.
-fn measure(arguments: &Arguments) -> Outcome<ExitCode> {
-    let run = Run::begin(arguments.rounds, arguments.seconds, arguments.built.clone())?;
+fn measure(arguments: &Arguments) -> BenchResult<ExitCode> {
+    let run = BenchRun::begin(arguments.rounds, arguments.seconds, arguments.built.clone())?;
     if arguments.suite == Suite::Chart {
         publish::everything(&run)?;
         return Ok(ExitCode::SUCCESS);
@@ -110,7 +110,7 @@ fn measure(arguments: &Arguments) -> Outcome<ExitCode> {
         training::train(&run)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut report = Report::open(run.results("report.json"))?;
+    let mut report = BenchReport::open(run.results("report.json"))?;
     let mut code = ExitCode::SUCCESS;
     for (suite, measure) in SUITES {
         if ![suite, Suite::All].contains(&arguments.suite) {

@@ -2,13 +2,13 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 
-use crate::{outcome::Outcome, process, run::Run};
+use crate::{outcome::BenchResult, process, run::BenchRun};
 
 /// The work of nginx per request, as a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum NginxRole {
     PassOn,
     /// Handles as many header fields as the gateway reads, writes and adds in both directions.
     Fields,
@@ -16,7 +16,7 @@ pub(crate) enum Work {
     ReadBody,
 }
 
-impl Work {
+impl NginxRole {
     fn fields(self) -> &'static str {
         match self {
             Self::PassOn => "",
@@ -36,7 +36,7 @@ impl Work {
 
 /// A master and one worker per core. Dropping it ends all of them.
 pub(crate) struct Nginx {
-    master: Child,
+    master: ChildProcess,
     pub(crate) address: SocketAddr,
     /// The unix socket at which it also listens, in the form of a policy.
     pub(crate) socket: String,
@@ -44,13 +44,13 @@ pub(crate) struct Nginx {
 
 impl Nginx {
     /// Answers three bytes to everything.
-    pub(crate) fn service(run: &Run) -> Outcome<Self> {
+    pub(crate) fn service(run: &BenchRun) -> BenchResult<Self> {
         Self::start(run, "service", "return 200 \"ok\\n\";", "")
     }
 
     /// Passes everything on, over connections that are kept, as
     /// <https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive> has it for HTTP.
-    pub(crate) fn proxy(run: &Run, upstream: SocketAddr, work: Work) -> Outcome<Self> {
+    pub(crate) fn proxy(run: &BenchRun, upstream: SocketAddr, work: NginxRole) -> BenchResult<Self> {
         let pass = "proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let pass = format!("{pass} {}", work.fields());
         let pool = format!(
@@ -59,7 +59,7 @@ impl Nginx {
         Self::start(run, "proxy", &pass, &pool)
     }
 
-    fn start(run: &Run, name: &str, location: &str, pool: &str) -> Outcome<Self> {
+    fn start(run: &BenchRun, name: &str, location: &str, pool: &str) -> BenchResult<Self> {
         let home = run.folder().join(name);
         fs::create_dir_all(&home)?;
         let address = process::free_address()?;
@@ -83,12 +83,12 @@ impl Nginx {
             "-c",
             "nginx.conf",
         ];
-        let nginx = Self { master: Child::spawn("setpriv", arguments)?, address, socket };
+        let nginx = Self { master: ChildProcess::spawn("setpriv", arguments)?, address, socket };
         process::listens(address, &nginx.master)?;
         Ok(nginx)
     }
 
-    pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
+    pub(crate) fn cpu_seconds(&self) -> BenchResult<f64> {
         process::cpu_seconds(self.master.pid())
     }
 }

@@ -4,32 +4,32 @@
 use std::{fs, net::SocketAddr};
 
 use fencegate::demo::zookeeper::PrivateZooKeeper;
-use fencegate_guard::ticket::{jwks, keys::Pair as KeyPair};
+use fencegate_guard::ticket::{jwks, keys::SigningKeyPair as KeyPair};
 use fencegate_process::randomness::SystemRandomness;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{Behind, Gateway, policy},
+    gateway::{BenchGateway, UpstreamKind, policy},
     guard::{
         installation,
-        released::{Guard, WARM_UP, guard_policy},
+        released::{BenchGuard, WARM_UP, guard_policy},
     },
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    report::{Bench, Goal},
-    run::Run,
-    turns::{self, Pair},
-    wrk::Load,
+    outcome::BenchResult,
+    report::{BenchRow, RatioGoal},
+    run::BenchRun,
+    turns::{self, ComparedPair},
+    wrk::WrkLoad,
 };
 
 /// GETs under a lock. A filter asks for `Fencing-Not-After` with each of them, because its policy names no `unfenced`
 /// method: a request that nobody has stamped makes the run fail.
-const LOAD: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
+const LOAD: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
 /// The programs that a request passes, all by ports. All of them are started for a turn and end with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ProxyChain {
     /// A gateway whose service compares no tokens.
     Gateway,
     GatewayFilter,
@@ -42,31 +42,61 @@ enum Way {
     GuardHealth,
 }
 
-const ALL: [Way; 7] = [
-    Way::Gateway,
-    Way::GatewayFilter,
-    Way::GuardFilter,
-    Way::GuardHealth,
-    Way::Guard,
-    Way::GuardTickets,
-    Way::GuardBriefTickets,
+const ALL: [ProxyChain; 7] = [
+    ProxyChain::Gateway,
+    ProxyChain::GatewayFilter,
+    ProxyChain::GuardFilter,
+    ProxyChain::GuardHealth,
+    ProxyChain::Guard,
+    ProxyChain::GuardTickets,
+    ProxyChain::GuardBriefTickets,
 ];
 
 /// The pairs that are compared.
-const PAIRS: [Pair<Way>; 5] = [
-    ("filter", Way::GatewayFilter, Way::Gateway, "the gateway without a filter", Goal::None),
-    ("guard-filter", Way::GuardFilter, Way::Guard, "the guard without a filter", Goal::None),
-    ("guard-tickets", Way::GuardTickets, Way::Guard, "the guard without tickets", Goal::None),
-    ("guard-tickets-brief", Way::GuardBriefTickets, Way::Guard, "the guard without tickets", Goal::None),
-    ("guard-health", Way::GuardHealth, Way::Guard, "the guard without `health`", Goal::AtLeast(0.9)),
+const PAIRS: [ComparedPair<ProxyChain>; 5] = [
+    (
+        "filter",
+        ProxyChain::GatewayFilter,
+        ProxyChain::Gateway,
+        "the gateway without a filter",
+        RatioGoal::None,
+    ),
+    (
+        "guard-filter",
+        ProxyChain::GuardFilter,
+        ProxyChain::Guard,
+        "the guard without a filter",
+        RatioGoal::None,
+    ),
+    (
+        "guard-tickets",
+        ProxyChain::GuardTickets,
+        ProxyChain::Guard,
+        "the guard without tickets",
+        RatioGoal::None,
+    ),
+    (
+        "guard-tickets-brief",
+        ProxyChain::GuardBriefTickets,
+        ProxyChain::Guard,
+        "the guard without tickets",
+        RatioGoal::None,
+    ),
+    (
+        "guard-health",
+        ProxyChain::GuardHealth,
+        ProxyChain::Guard,
+        "the guard without `health`",
+        RatioGoal::AtLeast(0.9),
+    ),
 ];
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-options"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let ensemble = installation(run, zookeeper.address())?;
     let keys = TicketKeys::create(run)?;
-    let site = Site { run, zookeeper: zookeeper.address(), service: service.address, ensemble, keys };
+    let site = BenchSite { run, zookeeper: zookeeper.address(), service: service.address, ensemble, keys };
     turns::compare(run, &ALL, &PAIRS, |way, round| site.rate(way, round))
 }
 
@@ -77,7 +107,7 @@ struct TicketKeys {
 }
 
 impl TicketKeys {
-    fn create(run: &Run) -> Outcome<Self> {
+    fn create(run: &BenchRun) -> BenchResult<Self> {
         let file = |name: &str| run.folder().join(name);
         let (private, public) = (file("ticket.key"), file("ticket-keys.json"));
         let pair = KeyPair::generate(&SystemRandomness);
@@ -87,15 +117,15 @@ impl TicketKeys {
     }
 }
 
-struct Site<'a> {
-    run: &'a Run,
+struct BenchSite<'a> {
+    run: &'a BenchRun,
     zookeeper: SocketAddr,
     service: SocketAddr,
     ensemble: String,
     keys: TicketKeys,
 }
 
-impl Way {
+impl ProxyChain {
     fn has_filter(self) -> bool {
         matches!(self, Self::GatewayFilter | Self::GuardFilter)
     }
@@ -109,11 +139,11 @@ impl Way {
     }
 }
 
-impl Site<'_> {
-    fn rate(&self, way: Way, round: u32) -> Outcome<f64> {
+impl BenchSite<'_> {
+    fn rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
         let mut endpoint = format!("http://{}", self.service);
         let filter = match way.has_filter() {
-            true => Some(Guard::filter(self.run, &format!("filter-{round}"), &endpoint)?),
+            true => Some(BenchGuard::filter(self.run, &format!("filter-{round}"), &endpoint)?),
             false => None,
         };
         endpoint = filter.as_ref().map_or(endpoint, |filter| filter.endpoint.clone());
@@ -122,44 +152,50 @@ impl Site<'_> {
             false => None,
         };
         endpoint = guard.as_ref().map_or(endpoint, |guard| guard.endpoint.clone());
-        let gateway = Gateway::of(self.run, &self.gateway_policy(way, &endpoint))?;
+        let gateway = BenchGateway::of(self.run, &self.gateway_policy(way, &endpoint))?;
         LOAD.ask(self.run, gateway.public, WARM_UP)?;
         let rate = LOAD.ask(self.run, gateway.public, self.run.window)?.per_second;
         gateway.stop()?;
-        guard.map_or(Ok(()), Guard::stop)?;
-        filter.map_or(Ok(()), Guard::stop)?;
+        guard.map_or(Ok(()), BenchGuard::stop)?;
+        filter.map_or(Ok(()), BenchGuard::stop)?;
         Ok(rate)
     }
 
-    fn guard(&self, way: Way, round: u32, service: &str) -> Outcome<Guard> {
+    fn guard(&self, way: ProxyChain, round: u32, service: &str) -> BenchResult<BenchGuard> {
         let name = format!("guard-{round}");
         let mut policy = guard_policy(self.run, &name, service);
         match way {
-            Way::Gateway | Way::GatewayFilter | Way::Guard | Way::GuardTickets => {}
-            Way::GuardFilter => refuses_late(&mut policy["upstream"]),
+            ProxyChain::Gateway
+            | ProxyChain::GatewayFilter
+            | ProxyChain::Guard
+            | ProxyChain::GuardTickets => {}
+            ProxyChain::GuardFilter => refuses_late(&mut policy["upstream"]),
             // A gateway's `response_timeout` has to be longer than both waits of its guard together.
-            Way::GuardBriefTickets => policy["settle"] = "1s".into(),
-            Way::GuardHealth => policy["upstream"]["health"] = json!({"path": "/"}),
+            ProxyChain::GuardBriefTickets => policy["settle"] = "1s".into(),
+            ProxyChain::GuardHealth => policy["upstream"]["health"] = json!({"path": "/"}),
         }
         if way.has_tickets() {
             policy["tickets"] = json!({"public_keys_file": self.keys.public});
         }
-        Guard::with(self.run, &name, &policy, &self.ensemble)
+        BenchGuard::with(self.run, &name, &policy, &self.ensemble)
     }
 
-    fn gateway_policy(&self, way: Way, endpoint: &str) -> Value {
-        let behind = if way.has_guard() { Behind::Guard } else { Behind::Service };
+    fn gateway_policy(&self, way: ProxyChain, endpoint: &str) -> Value {
+        let behind = if way.has_guard() { UpstreamKind::Guard } else { UpstreamKind::Service };
         let mut policy = policy("gw", self.zookeeper, self.service, behind);
         let upstream = &mut policy["upstreams"]["service"];
         upstream["endpoints"] = json!([endpoint]);
         match way {
-            Way::Gateway => upstream["fencing"] = "none".into(),
-            Way::GatewayFilter => {
+            ProxyChain::Gateway => upstream["fencing"] = "none".into(),
+            ProxyChain::GatewayFilter => {
                 upstream["fencing"] = "none".into();
                 refuses_late(upstream);
             }
-            Way::GuardBriefTickets => upstream["response_timeout"] = "4s".into(),
-            Way::Guard | Way::GuardFilter | Way::GuardTickets | Way::GuardHealth => {}
+            ProxyChain::GuardBriefTickets => upstream["response_timeout"] = "4s".into(),
+            ProxyChain::Guard
+            | ProxyChain::GuardFilter
+            | ProxyChain::GuardTickets
+            | ProxyChain::GuardHealth => {}
         }
         if way.has_tickets() {
             policy["tickets"] = json!({"signing_key_file": self.keys.private});

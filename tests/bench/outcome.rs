@@ -2,4 +2,4 @@
 
 use std::error::Error;
 
-pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+pub(crate) type BenchResult<T> = Result<T, Box<dyn Error>>;

@@ -2,20 +2,20 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 
 use crate::{
-    nginx::{Nginx, Work},
-    outcome::Outcome,
+    nginx::{Nginx, NginxRole},
+    outcome::BenchResult,
     process,
-    run::Run,
+    run::BenchRun,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The proxies that the gateway is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum ProxyKind {
     /// nginx, which only passes requests on.
     Nginx,
     /// nginx, which reads and writes as many fields as the gateway.
@@ -28,16 +28,16 @@ pub(crate) enum Peer {
     Pingora,
 }
 
-impl Peer {
+impl ProxyKind {
     pub(crate) const ALL: [Self; 6] =
         [Self::Nginx, Self::NginxWithFields, Self::HaProxy, Self::Caddy, Self::BareHyper, Self::Pingora];
 
     /// Starts the proxy. Dropping the result ends it.
-    pub(crate) fn start(self, run: &Run, upstream: SocketAddr) -> Outcome<Started> {
-        let nginx = |work| Nginx::proxy(run, upstream, work).map(Started::Nginx);
+    pub(crate) fn start(self, run: &BenchRun, upstream: SocketAddr) -> BenchResult<RunningProxy> {
+        let nginx = |work| Nginx::proxy(run, upstream, work).map(RunningProxy::Nginx);
         match self {
-            Self::Nginx => nginx(Work::PassOn),
-            Self::NginxWithFields => nginx(Work::Fields),
+            Self::Nginx => nginx(NginxRole::PassOn),
+            Self::NginxWithFields => nginx(NginxRole::Fields),
             Self::HaProxy => configured(run, &["/usr/sbin/haproxy", "-db", "-f"], &haproxy(upstream)?),
             Self::Caddy => {
                 // Otherwise Debian's Caddy would write into the home folder of the user.
@@ -47,25 +47,25 @@ impl Peer {
                 let words = [&["env", homes[0].as_str(), homes[1].as_str()][..], &program].concat();
                 configured(run, &words, &caddy(upstream)?)
             }
-            Self::BareHyper => bare(&[run.bare().display().to_string()], upstream).map(Started::Single),
-            Self::Pingora => pingora(run, upstream).map(Started::Single),
+            Self::BareHyper => bare(&[run.bare().display().to_string()], upstream).map(RunningProxy::Single),
+            Self::Pingora => pingora(run, upstream).map(RunningProxy::Single),
         }
     }
 }
 
 /// A proxy that listens.
-pub(crate) enum Started {
+pub(crate) enum RunningProxy {
     Nginx(Nginx),
-    Single(Single),
+    Single(ProxyProcess),
 }
 
 /// One process.
-pub(crate) struct Single {
-    child: Child,
+pub(crate) struct ProxyProcess {
+    child: ChildProcess,
     address: SocketAddr,
 }
 
-impl Single {
+impl ProxyProcess {
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -75,7 +75,7 @@ impl Single {
     }
 }
 
-impl Started {
+impl RunningProxy {
     pub(crate) fn address(&self) -> SocketAddr {
         match self {
             Self::Nginx(nginx) => nginx.address,
@@ -83,7 +83,7 @@ impl Started {
         }
     }
 
-    pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
+    pub(crate) fn cpu_seconds(&self) -> BenchResult<f64> {
         match self {
             Self::Nginx(nginx) => nginx.cpu_seconds(),
             Self::Single(single) => process::cpu_seconds(single.pid()),
@@ -92,7 +92,7 @@ impl Started {
 }
 
 /// A configuration, and the address of its proxy.
-struct Configuration {
+struct ProxyConfig {
     file: &'static str,
     text: String,
     address: SocketAddr,
@@ -101,7 +101,7 @@ struct Configuration {
 /// HAProxy with one thread per core, which is its default:
 /// <https://docs.haproxy.org/2.6/configuration.html#3.1-nbthread>. All connections to the service are kept, and the
 /// next request may use any of them: <https://docs.haproxy.org/2.6/configuration.html#4.2-http-reuse>.
-fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
+fn haproxy(upstream: SocketAddr) -> BenchResult<ProxyConfig> {
     let address = process::free_address()?;
     let text = format!(
         "global\n  maxconn 4096\n\
@@ -109,12 +109,12 @@ fn haproxy(upstream: SocketAddr) -> Outcome<Configuration> {
          frontend public\n  bind {address}\n  default_backend service\n\
          backend service\n  server service {upstream} pool-max-conn -1\n"
     );
-    Ok(Configuration { file: "haproxy.cfg", text, address })
+    Ok(ProxyConfig { file: "haproxy.cfg", text, address })
 }
 
 /// Caddy with its default settings, except that it keeps as many connections to the service as there are clients:
 /// <https://caddyserver.com/docs/caddyfile/directives/reverse_proxy#the-http-transport>.
-fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
+fn caddy(upstream: SocketAddr) -> BenchResult<ProxyConfig> {
     let address = process::free_address()?;
     let text = format!(
         "{{\n\tadmin off\n\tauto_https off\n}}\n\
@@ -122,33 +122,33 @@ fn caddy(upstream: SocketAddr) -> Outcome<Configuration> {
          \t\t\tkeepalive_idle_conns_per_host 128\n\t\t}}\n\t}}\n}}\n",
         ip = address.ip()
     );
-    Ok(Configuration { file: "Caddyfile", text, address })
+    Ok(ProxyConfig { file: "Caddyfile", text, address })
 }
 
 /// Starts a proxy with these words, followed by the name of its configuration file.
-fn configured(run: &Run, words: &[&str], configuration: &Configuration) -> Outcome<Started> {
-    let Configuration { file, text, address } = configuration;
+fn configured(run: &BenchRun, words: &[&str], configuration: &ProxyConfig) -> BenchResult<RunningProxy> {
+    let ProxyConfig { file, text, address } = configuration;
     let file = run.folder().join(file);
     fs::write(&file, text)?;
     let (program, before) = words.split_first().ok_or("a program is one word at least")?;
     let arguments = before.iter().map(|word| word.as_ref()).chain([file.as_os_str()]);
-    let child = Child::spawn(program, arguments)?;
+    let child = ChildProcess::spawn(program, arguments)?;
     process::listens(*address, &child)?;
-    Ok(Started::Single(Single { child, address: *address }))
+    Ok(RunningProxy::Single(ProxyProcess { child, address: *address }))
 }
 
 /// Starts a proxy with these words.
-pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> Outcome<Single> {
+pub(crate) fn bare(words: &[String], upstream: SocketAddr) -> BenchResult<ProxyProcess> {
     let (program, before) = words.split_first().ok_or("a program is one word at least")?;
-    let child = Child::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;
+    let child = ChildProcess::spawn(program, before.iter().cloned().chain([upstream.to_string()]))?;
     let line = child.wait_line(|line| line.starts_with("listening "), PATIENCE)?;
     let address = line["listening ".len()..].parse()?;
-    Ok(Single { child, address })
+    Ok(ProxyProcess { child, address })
 }
 
-fn pingora(run: &Run, upstream: SocketAddr) -> Outcome<Single> {
+fn pingora(run: &BenchRun, upstream: SocketAddr) -> BenchResult<ProxyProcess> {
     let address = process::free_address()?;
-    let child = Child::spawn(run.pingora(), [address.to_string(), upstream.to_string()])?;
+    let child = ChildProcess::spawn(run.pingora(), [address.to_string(), upstream.to_string()])?;
     process::listens(address, &child)?;
-    Ok(Single { child, address })
+    Ok(ProxyProcess { child, address })
 }

@@ -6,17 +6,17 @@ use std::{
     time::Duration,
 };
 
-use crate::outcome::Outcome;
+use crate::outcome::BenchResult;
 
 /// Long enough for a server whose instructions are counted.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-pub(crate) fn get(server: SocketAddr, path: &str) -> Outcome<String> {
+pub(crate) fn get(server: SocketAddr, path: &str) -> BenchResult<String> {
     ask(server, "GET", path, "")
 }
 
 /// Sends HTTP/1.0, so that the answer is not chunked and ends with the connection. A body is JSON.
-pub(crate) fn ask(server: SocketAddr, method: &str, path: &str, body: &str) -> Outcome<String> {
+pub(crate) fn ask(server: SocketAddr, method: &str, path: &str, body: &str) -> BenchResult<String> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let length = body.len();

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 
-use crate::outcome::Outcome;
+use crate::outcome::BenchResult;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -17,12 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Seconds of processor time that a process and its children have used, in user space and in the kernel.
-pub(crate) fn cpu_seconds(pid: u32) -> Outcome<f64> {
-    let mut ticks = Stat::of(pid)?.ticks;
+pub(crate) fn cpu_seconds(pid: u32) -> BenchResult<f64> {
+    let mut ticks = ProcStat::of(pid)?.ticks;
     for entry in fs::read_dir("/proc")?.flatten() {
         let child = entry.file_name().to_str().and_then(|name| name.parse().ok());
         // A process that ends meanwhile is not one of the measured programs.
-        if let Some(stat) = child.and_then(|child| Stat::of(child).ok())
+        if let Some(stat) = child.and_then(|child| ProcStat::of(child).ok())
             && stat.parent == pid
         {
             ticks += stat.ticks;
@@ -32,13 +32,13 @@ pub(crate) fn cpu_seconds(pid: u32) -> Outcome<f64> {
 }
 
 /// From `/proc/<pid>/stat`, see proc(5).
-struct Stat {
+struct ProcStat {
     parent: u32,
     ticks: u64,
 }
 
-impl Stat {
-    fn of(pid: u32) -> Outcome<Self> {
+impl ProcStat {
+    fn of(pid: u32) -> BenchResult<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         // The name in parentheses may have spaces and parentheses of its own.
         let (_, rest) = text.rsplit_once(") ").ok_or("a process without a name")?;
@@ -55,7 +55,7 @@ pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-pub(crate) fn listens(address: SocketAddr, child: &Child) -> Outcome<()> {
+pub(crate) fn listens(address: SocketAddr, child: &ChildProcess) -> BenchResult<()> {
     let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_err() {
         if Instant::now() > deadline || !child.is_running() {

@@ -5,14 +5,14 @@ use std::time::Duration;
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 
 use crate::{
-    gateway::Gateway,
+    gateway::BenchGateway,
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    peers::Peer,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::{Answered, Load},
+    outcome::BenchResult,
+    peers::ProxyKind,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::{WrkLoad, WrkResult},
 };
 
 /// Far more keys than clients, so that two clients seldom want the same key.
@@ -20,40 +20,41 @@ const KEYS: u32 = 1000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum BenchTurn {
     Unfenced,
     Fenced,
-    Beside(Peer),
+    Beside(ProxyKind),
 }
 
 /// The result of one turn.
 #[derive(Clone, Copy)]
-struct Taken {
+struct TurnResult {
     per_second: f64,
     p99_ms: f64,
     /// The processor time of the server alone, per request.
     cpu_us: f64,
 }
 
-struct Site<'a> {
-    run: &'a Run,
+struct BenchSite<'a> {
+    run: &'a BenchRun,
     zookeeper: PrivateZooKeeper,
     service: Nginx,
 }
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-proxy"), ZOOKEEPER)?;
-    let site = Site { run, zookeeper, service: Nginx::service(run)? };
+    let site = BenchSite { run, zookeeper, service: Nginx::service(run)? };
     let alone = load("/unfenced/").ask(run, site.service.address, WARM_UP)?;
     run.tell(&format!("the service alone: {:.0} requests/s", alone.per_second));
 
     let mut rounds = Vec::new();
     // The order is reversed in each round.
-    let mut order: Vec<Turn> = Peer::ALL.into_iter().map(Turn::Beside).collect();
-    order.insert(order.len() / 2, Turn::Fenced);
-    order.insert(1, Turn::Unfenced);
+    let mut order: Vec<BenchTurn> = ProxyKind::ALL.into_iter().map(BenchTurn::Beside).collect();
+    order.insert(order.len() / 2, BenchTurn::Fenced);
+    order.insert(1, BenchTurn::Unfenced);
     for round in 1..=run.rounds {
-        let taken = order.iter().map(|&turn| Ok((turn, site.take(turn)?))).collect::<Outcome<Vec<_>>>()?;
+        let taken =
+            order.iter().map(|&turn| Ok((turn, site.take(turn)?))).collect::<BenchResult<Vec<_>>>()?;
         let told = taken.iter().map(|(turn, taken)| format!("{turn:?} {:.0}", taken.per_second));
         run.tell(&format!("round {round}: {} requests/s", told.collect::<Vec<_>>().join(", ")));
         rounds.push(taken);
@@ -63,45 +64,45 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
 }
 
 /// The results of all turns in one round.
-type Turns = Vec<(Turn, Taken)>;
+type TurnResults = Vec<(BenchTurn, TurnResult)>;
 
 /// The peers, each with the names of its benches.
-const PEERS: [(Peer, &str, [&str; 2]); 6] = [
-    (Peer::Nginx, "nginx proxy_pass", ["unfenced", "fenced-warm"]),
+const PEERS: [(ProxyKind, &str, [&str; 2]); 6] = [
+    (ProxyKind::Nginx, "nginx proxy_pass", ["unfenced", "fenced-warm"]),
     (
-        Peer::NginxWithFields,
+        ProxyKind::NginxWithFields,
         "nginx with the same fields",
         ["unfenced-beside-fields", "fenced-warm-beside-fields"],
     ),
-    (Peer::HaProxy, "HAProxy", ["unfenced-beside-haproxy", "fenced-warm-beside-haproxy"]),
-    (Peer::Caddy, "Caddy", ["unfenced-beside-caddy", "fenced-warm-beside-caddy"]),
-    (Peer::BareHyper, "bare hyper", ["unfenced-beside-bare", "fenced-warm-beside-bare"]),
-    (Peer::Pingora, "Pingora", ["unfenced-beside-pingora", "fenced-warm-beside-pingora"]),
+    (ProxyKind::HaProxy, "HAProxy", ["unfenced-beside-haproxy", "fenced-warm-beside-haproxy"]),
+    (ProxyKind::Caddy, "Caddy", ["unfenced-beside-caddy", "fenced-warm-beside-caddy"]),
+    (ProxyKind::BareHyper, "bare hyper", ["unfenced-beside-bare", "fenced-warm-beside-bare"]),
+    (ProxyKind::Pingora, "Pingora", ["unfenced-beside-pingora", "fenced-warm-beside-pingora"]),
 ];
 
-fn benches(rounds: &[Turns]) -> Vec<Bench> {
-    let per_second = |taken: Taken| taken.per_second;
+fn benches(rounds: &[TurnResults]) -> Vec<BenchRow> {
+    let per_second = |taken: TurnResult| taken.per_second;
     let mut benches = Vec::new();
     for (peer, called, [unfenced, fenced]) in PEERS {
-        let nginx = peer == Peer::Nginx;
-        let goal = |least| if nginx { Goal::AtLeast(least) } else { Goal::None };
-        let unfenced_goal = if peer == Peer::HaProxy { Goal::AtLeast(1.0) } else { goal(0.9) };
-        let bench = |name, turn, unit, goal, of: fn(Taken) -> f64| Bench {
+        let nginx = peer == ProxyKind::Nginx;
+        let goal = |least| if nginx { RatioGoal::AtLeast(least) } else { RatioGoal::None };
+        let unfenced_goal = if peer == ProxyKind::HaProxy { RatioGoal::AtLeast(1.0) } else { goal(0.9) };
+        let bench = |name, turn, unit, goal, of: fn(TurnResult) -> f64| BenchRow {
             name,
             peer: called,
             unit,
             goal,
             rounds: rounds.iter().filter_map(|turns| beside(turns, turn, peer, of)).collect(),
         };
-        benches.push(bench(unfenced, Turn::Unfenced, "requests/s", unfenced_goal, per_second));
-        benches.push(bench(fenced, Turn::Fenced, "requests/s", goal(0.8), per_second));
+        benches.push(bench(unfenced, BenchTurn::Unfenced, "requests/s", unfenced_goal, per_second));
+        benches.push(bench(fenced, BenchTurn::Fenced, "requests/s", goal(0.8), per_second));
         if nginx {
-            let (p99, cpu) = (|taken: Taken| taken.p99_ms, |taken: Taken| taken.cpu_us);
+            let (p99, cpu) = (|taken: TurnResult| taken.p99_ms, |taken: TurnResult| taken.cpu_us);
             benches.extend([
-                bench("unfenced-p99", Turn::Unfenced, "ms", Goal::AtMost(1.5), p99),
-                bench("unfenced-cpu", Turn::Unfenced, "us/request", Goal::AtMost(1.25), cpu),
-                bench("fenced-warm-p99", Turn::Fenced, "ms", Goal::None, p99),
-                bench("fenced-warm-cpu", Turn::Fenced, "us/request", Goal::AtMost(1.6), cpu),
+                bench("unfenced-p99", BenchTurn::Unfenced, "ms", RatioGoal::AtMost(1.5), p99),
+                bench("unfenced-cpu", BenchTurn::Unfenced, "us/request", RatioGoal::AtMost(1.25), cpu),
+                bench("fenced-warm-p99", BenchTurn::Fenced, "ms", RatioGoal::None, p99),
+                bench("fenced-warm-cpu", BenchTurn::Fenced, "us/request", RatioGoal::AtMost(1.6), cpu),
             ]);
         }
     }
@@ -109,31 +110,36 @@ fn benches(rounds: &[Turns]) -> Vec<Bench> {
 }
 
 /// The results of both in one round. Every turn is taken in every round.
-fn beside(turns: &Turns, ours: Turn, theirs: Peer, of: fn(Taken) -> f64) -> Option<Round> {
+fn beside(
+    turns: &TurnResults,
+    ours: BenchTurn,
+    theirs: ProxyKind,
+    of: fn(TurnResult) -> f64,
+) -> Option<BenchRound> {
     let of = |wanted| turns.iter().find(|(turn, _)| *turn == wanted).map(|&(_, taken)| of(taken));
-    Some(Round { ours: of(ours)?, theirs: of(Turn::Beside(theirs))? })
+    Some(BenchRound { ours: of(ours)?, theirs: of(BenchTurn::Beside(theirs))? })
 }
 
-impl Site<'_> {
+impl BenchSite<'_> {
     /// Servers are started for the turn, and end with it.
-    fn take(&self, turn: Turn) -> Outcome<Taken> {
-        if let Turn::Beside(peer) = turn {
+    fn take(&self, turn: BenchTurn) -> BenchResult<TurnResult> {
+        if let BenchTurn::Beside(peer) = turn {
             let peer = peer.start(self.run, self.service.address)?;
             let load = load("/unfenced/");
             load.ask(self.run, peer.address(), WARM_UP)?;
             let before = peer.cpu_seconds()?;
             let answered = load.ask(self.run, peer.address(), self.run.window)?;
-            return Ok(Taken::new(answered, peer.cpu_seconds()? - before));
+            return Ok(TurnResult::new(answered, peer.cpu_seconds()? - before));
         }
-        let gateway = Gateway::start(self.run, "gw", self.zookeeper.address(), self.service.address)?;
-        let load = load(if turn == Turn::Fenced { "/warm/" } else { "/unfenced/" });
+        let gateway = BenchGateway::start(self.run, "gw", self.zookeeper.address(), self.service.address)?;
+        let load = load(if turn == BenchTurn::Fenced { "/warm/" } else { "/unfenced/" });
         // Takes every key once.
         load.ask(self.run, gateway.public, WARM_UP)?;
         let (before, asked, warm) =
             (gateway.cpu_seconds()?, gateway.acquisitions("warm", "")?, gateway.warm("warm")?);
         let answered = load.ask(self.run, gateway.public, self.run.window)?;
-        let taken = Taken::new(answered, gateway.cpu_seconds()? - before);
-        if turn == Turn::Fenced {
+        let taken = TurnResult::new(answered, gateway.cpu_seconds()? - before);
+        if turn == BenchTurn::Fenced {
             let (asked, warm) = (gateway.acquisitions("warm", "")? - asked, gateway.warm("warm")? - warm);
             // The other requests found their key held by another client.
             if asked < answered.requests || warm < 0.95 * asked {
@@ -145,12 +151,12 @@ impl Site<'_> {
     }
 }
 
-fn load(prefix: &'static str) -> Load {
-    Load { method: "GET", prefix, keys: KEYS, threads: 2, clients: 64 }
+fn load(prefix: &'static str) -> WrkLoad {
+    WrkLoad { method: "GET", prefix, keys: KEYS, threads: 2, clients: 64 }
 }
 
-impl Taken {
-    fn new(answered: Answered, cpu_seconds: f64) -> Self {
+impl TurnResult {
+    fn new(answered: WrkResult, cpu_seconds: f64) -> Self {
         Self {
             per_second: answered.per_second,
             p99_ms: answered.p99.as_secs_f64() * 1e3,

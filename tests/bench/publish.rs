@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use serde_json::Value;
 
-use crate::{chart, outcome::Outcome, report::Report, run::Run};
+use crate::{chart, outcome::BenchResult, report::BenchReport, run::BenchRun};
 
 const BEGINS: &str = "<!-- written by tests/bench/run chart -->\n";
 const ENDS: &str = "<!-- the end of what it writes -->\n";
@@ -29,8 +29,8 @@ const CAPACITY: [(&str, &str); 11] = [
 ];
 
 /// Writes the picture and both documents of the repository. For a trial it writes only the picture, beside the report.
-pub(crate) fn everything(run: &Run) -> Outcome<()> {
-    let report = Report::open(run.results("report.json"))?;
+pub(crate) fn everything(run: &BenchRun) -> BenchResult<()> {
+    let report = BenchReport::open(run.results("report.json"))?;
     let picture = chart::drawn(report.benches())?;
     if run.is_trial() {
         let file = run.results("chart.svg");

@@ -9,27 +9,27 @@ use std::{
 use fencegate_tests::machine;
 use serde_json::{Value, json};
 
-use crate::outcome::Outcome;
+use crate::outcome::BenchResult;
 
 /// One comparison. Ours, theirs and the ratio are those of the round with the median ratio: each round is a pair from
 /// the same minute, and the machine is not equally fast in every minute.
-pub(crate) struct Bench {
+pub(crate) struct BenchRow {
     pub(crate) name: &'static str,
     pub(crate) peer: &'static str,
     pub(crate) unit: &'static str,
-    pub(crate) goal: Goal,
-    pub(crate) rounds: Vec<Round>,
+    pub(crate) goal: RatioGoal,
+    pub(crate) rounds: Vec<BenchRound>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Round {
+pub(crate) struct BenchRound {
     pub(crate) ours: f64,
     pub(crate) theirs: f64,
 }
 
 /// The limit for the ratio, ours / theirs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Goal {
+pub(crate) enum RatioGoal {
     AtLeast(f64),
     AtMost(f64),
     /// The result is shown and not judged.
@@ -37,18 +37,18 @@ pub(crate) enum Goal {
 }
 
 /// All benches that were ever measured here, each with its latest result.
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     file: PathBuf,
     benches: Vec<Value>,
 }
 
-impl Round {
+impl BenchRound {
     fn ratio(self) -> f64 {
         self.ours / self.theirs
     }
 }
 
-impl Goal {
+impl RatioGoal {
     fn met(self, ratio: f64) -> Option<bool> {
         match self {
             Self::AtLeast(least) => Some(ratio >= least),
@@ -66,7 +66,7 @@ impl Goal {
     }
 }
 
-impl Bench {
+impl BenchRow {
     fn written(self) -> Option<Value> {
         let mut rounds = self.rounds;
         rounds.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
@@ -95,8 +95,8 @@ fn rounded(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-impl Report {
-    pub(crate) fn open(file: PathBuf) -> Outcome<Self> {
+impl BenchReport {
+    pub(crate) fn open(file: PathBuf) -> BenchResult<Self> {
         let benches = match fs::read_to_string(&file) {
             Ok(text) => serde_json::from_str(&text)?,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -110,8 +110,8 @@ impl Report {
     }
 
     /// Replaces the benches of the same names, appends the others, and writes the file.
-    pub(crate) fn replace(&mut self, benches: Vec<Bench>) -> io::Result<()> {
-        for bench in benches.into_iter().filter_map(Bench::written) {
+    pub(crate) fn replace(&mut self, benches: Vec<BenchRow>) -> io::Result<()> {
+        for bench in benches.into_iter().filter_map(BenchRow::written) {
             match self.benches.iter_mut().find(|old| old["bench"] == bench["bench"]) {
                 Some(old) => *old = bench,
                 None => self.benches.push(bench),
@@ -121,7 +121,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["bench", "ours", "theirs", "unit", "ratio", "of all rounds", "goal", "met", "peer"]
             .map(str::to_owned);
@@ -167,21 +167,23 @@ fn row(bench: &Value) -> [String; 9] {
 mod tests {
     use super::*;
 
-    fn bench(goal: Goal, rounds: &[(f64, f64)]) -> Value {
-        let rounds = rounds.iter().map(|&(ours, theirs)| Round { ours, theirs }).collect();
-        Bench { name: "cold", peer: "them", unit: "locks/s", goal, rounds }.written().expect("it has rounds")
+    fn bench(goal: RatioGoal, rounds: &[(f64, f64)]) -> Value {
+        let rounds = rounds.iter().map(|&(ours, theirs)| BenchRound { ours, theirs }).collect();
+        BenchRow { name: "cold", peer: "them", unit: "locks/s", goal, rounds }
+            .written()
+            .expect("it has rounds")
     }
 
     #[test]
     fn the_round_with_the_median_ratio_is_told() {
-        let told = bench(Goal::AtLeast(2.0), &[(100.0, 10.0), (30.0, 10.0), (1.0, 1.0)]);
+        let told = bench(RatioGoal::AtLeast(2.0), &[(100.0, 10.0), (30.0, 10.0), (1.0, 1.0)]);
         assert_eq!((&told["ours"], &told["ratio"], &told["met"]), (&json!(30.0), &json!(3.0), &json!(true)));
     }
 
     #[test]
     fn a_goal_can_be_an_upper_bound_or_none() {
-        assert_eq!(bench(Goal::AtMost(1.5), &[(2.0, 1.0)])["met"], json!(false));
-        assert_eq!(bench(Goal::None, &[(2.0, 1.0)])["met"], Value::Null);
+        assert_eq!(bench(RatioGoal::AtMost(1.5), &[(2.0, 1.0)])["met"], json!(false));
+        assert_eq!(bench(RatioGoal::None, &[(2.0, 1.0)])["met"], Value::Null);
     }
 
     #[test]

@@ -11,32 +11,34 @@ use fencegate_policies::{file, path::CanonicalPath, plan::RouteTable};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{Behind, Gateway, policy},
+    gateway::{BenchGateway, UpstreamKind, policy},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 const FEW: usize = 10;
 const MANY: usize = 10_000;
 const WARM_UP: Duration = Duration::from_secs(2);
-const UNFENCED: Load = Load { method: "GET", prefix: "/unfenced/", keys: 1000, threads: 2, clients: 64 };
+const UNFENCED: WrkLoad =
+    WrkLoad { method: "GET", prefix: "/unfenced/", keys: 1000, threads: 2, clients: 64 };
 
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let finding =
         [("routes-find-100", 100, 5.0), ("routes-find-1000", 1000, 10.0), ("routes-find-10000", MANY, 20.0)];
     let mut benches = Vec::new();
     let few = table(FEW)?;
     for (name, routes, most) in finding {
         let many = table(routes)?;
-        let rounds = (0..run.rounds).map(|_| Round { ours: nanos(&many, routes), theirs: nanos(&few, FEW) });
+        let rounds =
+            (0..run.rounds).map(|_| BenchRound { ours: nanos(&many, routes), theirs: nanos(&few, FEW) });
         // If routes were compared one by one, the ratio of times would be the ratio of the numbers of routes. The
         // goals are below that.
-        let goal = Goal::AtMost(most);
-        benches.push(Bench {
+        let goal = RatioGoal::AtMost(most);
+        benches.push(BenchRow {
             name,
             peer: "10 routes",
             unit: "ns, unoptimised",
@@ -47,7 +49,7 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-routes"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let file = |name: &str, routes: usize, key: &str| {
-        let mut file = policy(name, zookeeper.address(), service.address, Behind::Service);
+        let mut file = policy(name, zookeeper.address(), service.address, UpstreamKind::Service);
         file["routes"].as_array_mut().expect("a list").extend((0..routes).map(|number| route(number, key)));
         file
     };
@@ -62,21 +64,21 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
         eprintln!(
             "round {round}: {many:.0} requests/s beside {MANY} routes, {few:.0} beside {FEW}; reload {took:?}"
         );
-        served.push(Round { ours: many, theirs: few });
-        reloaded.push(Round { ours: took.as_secs_f64(), theirs: 1.0 });
+        served.push(BenchRound { ours: many, theirs: few });
+        reloaded.push(BenchRound { ours: took.as_secs_f64(), theirs: 1.0 });
     }
-    benches.push(Bench {
+    benches.push(BenchRow {
         name: "routes-served-10000",
         peer: "10 routes",
         unit: "requests/s",
-        goal: Goal::AtLeast(0.9),
+        goal: RatioGoal::AtLeast(0.9),
         rounds: served,
     });
-    benches.push(Bench {
+    benches.push(BenchRow {
         name: "routes-reload-10000",
         peer: "one second",
         unit: "s",
-        goal: Goal::AtMost(1.0),
+        goal: RatioGoal::AtMost(1.0),
         rounds: reloaded,
     });
     Ok(benches)
@@ -84,11 +86,11 @@ pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
 
 /// The requests per second, and the time that `change` takes.
 fn serving(
-    run: &Run,
+    run: &BenchRun,
     file: &Value,
-    change: impl FnOnce(&Gateway) -> Outcome<()>,
-) -> Outcome<(f64, Duration)> {
-    let gateway = Gateway::of(run, file)?;
+    change: impl FnOnce(&BenchGateway) -> BenchResult<()>,
+) -> BenchResult<(f64, Duration)> {
+    let gateway = BenchGateway::of(run, file)?;
     UNFENCED.ask(run, gateway.public, WARM_UP)?;
     let per_second = UNFENCED.ask(run, gateway.public, run.window)?.per_second;
     let begun = Instant::now();
@@ -114,9 +116,9 @@ fn route(number: usize, key: &str) -> Value {
     })
 }
 
-fn table(routes: usize) -> Outcome<RouteTable> {
+fn table(routes: usize) -> BenchResult<RouteTable> {
     let nobody = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-    let mut written = policy("table", nobody, nobody, Behind::Service);
+    let mut written = policy("table", nobody, nobody, UpstreamKind::Service);
     written["routes"] = (0..routes).map(|number| route(number, "a")).collect();
     let loaded = file::load(&written.to_string());
     Ok(loaded.plan.ok_or_else(|| format!("{:?}", loaded.diagnostics))?.serving.routes)

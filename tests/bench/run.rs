@@ -9,9 +9,9 @@ use std::{
 
 use indicatif::ProgressBar;
 
-use crate::outcome::Outcome;
+use crate::outcome::BenchResult;
 
-pub(crate) struct Run {
+pub(crate) struct BenchRun {
     pub(crate) rounds: u32,
     /// The time that is measured in each turn.
     pub(crate) window: Duration,
@@ -19,25 +19,25 @@ pub(crate) struct Run {
     progress: ProgressBar,
     /// `<target>`, where Cargo puts what it builds.
     target: PathBuf,
-    built: Built,
+    built: BuildSource,
 }
 
 /// The programs that are measured.
-enum Built {
+enum BuildSource {
     /// Ours as it is shipped; the others as Cargo builds a release.
     Released,
     /// Programs from another build, to try the benches out. Their results are never published.
     Given(PathBuf),
 }
 
-impl Run {
+impl BenchRun {
     /// `given`: a folder of programs that are not the released ones.
-    pub(crate) fn begin(rounds: u32, seconds: u32, given: Option<PathBuf>) -> Outcome<Self> {
+    pub(crate) fn begin(rounds: u32, seconds: u32, given: Option<PathBuf>) -> BenchResult<Self> {
         let own = env::current_exe()?;
         let target = own.ancestors().nth(2).ok_or("not started from <target>/<profile>")?.to_owned();
         let progress = ProgressBar::new_spinner().with_message("measuring");
         progress.enable_steady_tick(Duration::from_millis(120));
-        let built = given.map_or(Built::Released, Built::Given);
+        let built = given.map_or(BuildSource::Released, BuildSource::Given);
         let run = Self { rounds, window: Duration::from_secs(seconds.into()), progress, target, built };
         run.sweep()?;
         fs::create_dir_all(run.folder())?;
@@ -64,21 +64,21 @@ impl Run {
     /// The path for results. Results of other builds are kept apart.
     pub(crate) fn results(&self, file: &str) -> PathBuf {
         match self.built {
-            Built::Released => self.own().join(file),
-            Built::Given(_) => self.own().join(format!("trial-{file}")),
+            BuildSource::Released => self.own().join(file),
+            BuildSource::Given(_) => self.own().join(format!("trial-{file}")),
         }
     }
 
     /// Whether this run is a trial, of which nothing is published.
     pub(crate) fn is_trial(&self) -> bool {
-        matches!(self.built, Built::Given(_))
+        matches!(self.built, BuildSource::Given(_))
     }
 
     /// The binary as it is shipped; `tests/bench/run` has put it there.
     pub(crate) fn gateway(&self) -> PathBuf {
         match &self.built {
-            Built::Released => self.own().join("shipped/fencegate"),
-            Built::Given(folder) => folder.join("fencegate"),
+            BuildSource::Released => self.own().join("shipped/fencegate"),
+            BuildSource::Given(folder) => folder.join("fencegate"),
         }
     }
 
@@ -94,8 +94,8 @@ impl Run {
 
     fn program(&self, name: &str) -> PathBuf {
         match &self.built {
-            Built::Released => self.target.join("release").join(name),
-            Built::Given(folder) => folder.join(name),
+            BuildSource::Released => self.target.join("release").join(name),
+            BuildSource::Given(folder) => folder.join(name),
         }
     }
 
@@ -117,7 +117,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for BenchRun {
     fn drop(&mut self) {
         // The next run removes the rest.
         fs::remove_dir_all(self.folder()).ok();

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 
-use crate::outcome::Outcome;
+use crate::outcome::BenchResult;
 
 /// Time for virtual machines to compile hot code after they are up, and for other programs to reach their speed.
 const WARM_UP: Duration = Duration::from_secs(4);
@@ -17,27 +17,27 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The programs. Each prints `UP` when it takes locks. At the end it prints `RESULT <number>`, the number of locks in
 /// the window. When all are up, a file gets the start of the window, in milliseconds since 1970.
-pub(crate) struct Takers {
+pub(crate) struct LockClients {
     start: PathBuf,
-    programs: Vec<Child>,
+    programs: Vec<ChildProcess>,
 }
 
-impl Takers {
+impl LockClients {
     /// Starts the programs with these words. One of the words names the file `start`.
-    pub(crate) fn start(start: PathBuf, words: impl IntoIterator<Item = Vec<String>>) -> Outcome<Self> {
+    pub(crate) fn start(start: PathBuf, words: impl IntoIterator<Item = Vec<String>>) -> BenchResult<Self> {
         // Removes the file of the turn before.
         fs::remove_file(&start)
             .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
         let mut programs = Vec::new();
         for words in words {
             let (program, arguments) = words.split_first().ok_or("a program is one word at least")?;
-            programs.push(Child::spawn(program, arguments)?);
+            programs.push(ChildProcess::spawn(program, arguments)?);
         }
         Ok(Self { start, programs })
     }
 
     /// The locks per second of all programs together.
-    pub(crate) fn rate(self, window: Duration) -> Outcome<f64> {
+    pub(crate) fn rate(self, window: Duration) -> BenchResult<f64> {
         for program in &self.programs {
             program.wait_line(|line| line == "UP", PATIENCE)?;
         }

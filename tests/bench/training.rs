@@ -7,66 +7,66 @@ use fencegate::demo::zookeeper::PrivateZooKeeper;
 use serde_json::Value;
 
 use crate::{
-    gateway::{Behind, Gateway, policy},
+    gateway::{BenchGateway, UpstreamKind, policy},
     guard::{
         installation,
-        released::{Guard, NEW},
+        released::{BenchGuard, NEW},
     },
-    h2load::{H2load, Spoken},
+    h2load::{H2load, HttpVersion},
     locked::once,
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
-const USUAL: Load = Load { method: "GET", prefix: "/unfenced/", keys: 1000, threads: 2, clients: 64 };
+const USUAL: WrkLoad = WrkLoad { method: "GET", prefix: "/unfenced/", keys: 1000, threads: 2, clients: 64 };
 
 /// What is asked of a gateway alone: mostly what most requests are.
-const ALONE: [Load; 6] = [
+const ALONE: [WrkLoad; 6] = [
     USUAL,
-    Load { prefix: "/warm/", ..USUAL },
-    Load { method: "POST:1024", ..USUAL },
-    Load { method: "POST", prefix: "/warm/", ..USUAL },
-    Load { method: "POST", prefix: "/cold/", ..USUAL },
-    Load { method: "POST", prefix: "/hot/", keys: 1, threads: 1, clients: 16 },
+    WrkLoad { prefix: "/warm/", ..USUAL },
+    WrkLoad { method: "POST:1024", ..USUAL },
+    WrkLoad { method: "POST", prefix: "/warm/", ..USUAL },
+    WrkLoad { method: "POST", prefix: "/cold/", ..USUAL },
+    WrkLoad { method: "POST", prefix: "/hot/", keys: 1, threads: 1, clients: 16 },
 ];
 
 /// What is asked of a gateway with a guard behind it.
-const GUARDED: [Load; 2] =
-    [Load { prefix: "/warm/", ..USUAL }, Load { method: "ONCE", prefix: "/once/", ..USUAL }];
+const GUARDED: [WrkLoad; 2] =
+    [WrkLoad { prefix: "/warm/", ..USUAL }, WrkLoad { method: "ONCE", prefix: "/once/", ..USUAL }];
 
 /// Each load for the window of the run. The programs write what they have counted when they end.
-pub(crate) fn train(run: &Run) -> Outcome<()> {
+pub(crate) fn train(run: &BenchRun) -> BenchResult<()> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
-    let gateway = Gateway::start(run, "gw", zookeeper.address(), service.address)?;
+    let gateway = BenchGateway::start(run, "gw", zookeeper.address(), service.address)?;
     for load in ALONE {
         load.ask(run, gateway.public, run.window)?;
     }
-    let multiplexed = H2load { spoken: Spoken::Http2, connections: 8, at_once: 8 };
+    let multiplexed = H2load { spoken: HttpVersion::Http2, connections: 8, at_once: 8 };
     for route in ["unfenced", "warm"] {
         multiplexed.ask(&format!("http://{}/{route}/0", gateway.public), run.window)?;
     }
     gateway.stop()?;
 
     let ensemble = installation(run, zookeeper.address())?;
-    let guard = Guard::start(run, "guard", service.address, &ensemble, None)?;
-    let gateway = Gateway::of(run, &guarded(zookeeper.address(), guard.address()?)?)?;
+    let guard = BenchGuard::start(run, "guard", service.address, &ensemble, None)?;
+    let gateway = BenchGateway::of(run, &guarded(zookeeper.address(), guard.address()?)?)?;
     for load in GUARDED {
         load.ask(run, gateway.public, run.window)?;
     }
     gateway.stop()?;
     guard.stop()?;
     // A guard of its own: the tokens of the gateway are far smaller than those of this load.
-    let guard = Guard::start(run, "tenures", service.address, &ensemble, None)?;
+    let guard = BenchGuard::start(run, "tenures", service.address, &ensemble, None)?;
     NEW.ask(run, guard.address()?, run.window)?;
     guard.stop()
 }
 
-fn guarded(zookeeper: SocketAddr, guard: SocketAddr) -> Outcome<Value> {
-    let mut policy = policy("guarded", zookeeper, guard, Behind::Guard);
+fn guarded(zookeeper: SocketAddr, guard: SocketAddr) -> BenchResult<Value> {
+    let mut policy = policy("guarded", zookeeper, guard, UpstreamKind::Guard);
     policy["routes"].as_array_mut().ok_or("a policy has routes")?.push(once());
     Ok(policy)
 }

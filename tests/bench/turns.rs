@@ -3,25 +3,25 @@
 use std::fmt::Debug;
 
 use crate::{
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
 };
 
 /// The name of a comparison, our way, the other way, how the other way is told, and the goal.
-pub(crate) type Pair<W> = (&'static str, W, W, &'static str, Goal);
+pub(crate) type ComparedPair<W> = (&'static str, W, W, &'static str, RatioGoal);
 
 /// Measures every way once in each round. `rate`: the requests per second of a way in a round, whose number is given.
 pub(crate) fn compare<W: Copy + Debug + PartialEq>(
-    run: &Run,
+    run: &BenchRun,
     ways: &[W],
-    pairs: &[Pair<W>],
-    rate: impl Fn(W, u32) -> Outcome<f64>,
-) -> Outcome<Vec<Bench>> {
+    pairs: &[ComparedPair<W>],
+    rate: impl Fn(W, u32) -> BenchResult<f64>,
+) -> BenchResult<Vec<BenchRow>> {
     let (mut order, mut rounds) = (ways.to_vec(), Vec::new());
     for round in 1..=run.rounds {
         let rates: Vec<(W, f64)> =
-            order.iter().map(|&way| Ok((way, rate(way, round)?))).collect::<Outcome<_>>()?;
+            order.iter().map(|&way| Ok((way, rate(way, round)?))).collect::<BenchResult<_>>()?;
         let told: Vec<String> = rates.iter().map(|(way, rate)| format!("{way:?} {rate:.0}")).collect();
         run.tell(&format!("round {round}: {} requests/s", told.join(", ")));
         rounds.push(rates);
@@ -29,9 +29,9 @@ pub(crate) fn compare<W: Copy + Debug + PartialEq>(
         order.reverse();
     }
     let of = |rates: &[(W, f64)], wanted| rates.iter().find(|(way, _)| *way == wanted).map(|(_, rate)| *rate);
-    let bench = |&(name, ours, theirs, peer, goal): &Pair<W>| {
-        let round = |rates: &Vec<_>| Some(Round { ours: of(rates, ours)?, theirs: of(rates, theirs)? });
-        Bench { name, peer, unit: "requests/s", goal, rounds: rounds.iter().filter_map(round).collect() }
+    let bench = |&(name, ours, theirs, peer, goal): &ComparedPair<W>| {
+        let round = |rates: &Vec<_>| Some(BenchRound { ours: of(rates, ours)?, theirs: of(rates, theirs)? });
+        BenchRow { name, peer, unit: "requests/s", goal, rounds: rounds.iter().filter_map(round).collect() }
     };
     Ok(pairs.iter().map(bench).collect())
 }

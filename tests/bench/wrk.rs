@@ -2,13 +2,13 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 
-use crate::{outcome::Outcome, run::Run};
+use crate::{outcome::BenchResult, run::BenchRun};
 
 /// The requests of a load.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
+pub(crate) struct WrkLoad {
     pub(crate) method: &'static str,
     /// The beginning of the path. The number of the key follows.
     pub(crate) prefix: &'static str,
@@ -20,24 +20,29 @@ pub(crate) struct Load {
 
 /// The result of a load. It has only good answers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Answered {
+pub(crate) struct WrkResult {
     pub(crate) requests: f64,
     pub(crate) per_second: f64,
     pub(crate) p99: Duration,
 }
 
 /// A load that is running.
-pub(crate) struct Asking {
-    wrk: Child,
+pub(crate) struct RunningWrk {
+    wrk: ChildProcess,
     patience: Duration,
 }
 
-impl Load {
-    pub(crate) fn ask(self, run: &Run, server: SocketAddr, window: Duration) -> Outcome<Answered> {
+impl WrkLoad {
+    pub(crate) fn ask(self, run: &BenchRun, server: SocketAddr, window: Duration) -> BenchResult<WrkResult> {
         self.begin(run, server, window)?.answered()
     }
 
-    pub(crate) fn begin(self, run: &Run, server: SocketAddr, window: Duration) -> Outcome<Asking> {
+    pub(crate) fn begin(
+        self,
+        run: &BenchRun,
+        server: SocketAddr,
+        window: Duration,
+    ) -> BenchResult<RunningWrk> {
         let Self { method, prefix, keys, threads, clients } = self;
         let script = script(run)?;
         let command = format!(
@@ -46,14 +51,14 @@ impl Load {
             window.as_secs(),
             script.display(),
         );
-        let wrk = Child::spawn("wrk", command.split(' '))?;
-        Ok(Asking { wrk, patience: window + Duration::from_mins(1) })
+        let wrk = ChildProcess::spawn("wrk", command.split(' '))?;
+        Ok(RunningWrk { wrk, patience: window + Duration::from_mins(1) })
     }
 }
 
-impl Asking {
+impl RunningWrk {
     /// Waits for the result. A single bad answer makes the whole result invalid.
-    pub(crate) fn answered(self) -> Outcome<Answered> {
+    pub(crate) fn answered(self) -> BenchResult<WrkResult> {
         let said = self.wrk.wait_line(|line| line.starts_with("RESULT "), self.patience)?;
         let numbers = said.split(' ').skip(1).map(str::parse).collect::<Result<Vec<f64>, _>>()?;
         let [requests, microseconds, refused, broken, p99] = numbers[..] else {
@@ -63,7 +68,7 @@ impl Asking {
             let counts = format!("{refused} refusals and {broken} broken exchanges in {requests} requests");
             return Err(format!("{counts}; wrk said:\n{}", self.wrk.log()).into());
         }
-        Ok(Answered {
+        Ok(WrkResult {
             requests,
             per_second: requests / (microseconds / 1e6),
             p99: Duration::from_secs_f64(p99 / 1e6),
@@ -71,7 +76,7 @@ impl Asking {
     }
 }
 
-fn script(run: &Run) -> Outcome<PathBuf> {
+fn script(run: &BenchRun) -> BenchResult<PathBuf> {
     let file = run.folder().join("load.lua");
     if !file.exists() {
         fs::write(&file, include_str!("load.lua"))?;

@@ -37,7 +37,7 @@ const TOKEN: &str = "fencing-token";
 
 /// Whether the service compares tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compares {
+pub(crate) enum TokenCheck {
     /// It does what it is asked, as most services do.
     Nothing,
     /// It takes the row's lock, compares the token, works and writes, all in one transaction.
@@ -46,7 +46,7 @@ pub(crate) enum Compares {
 
 /// All that has happened to one balance.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Book {
+pub(crate) struct AccountHistory {
     pub(crate) balance: u64,
     /// In the order of their beginnings.
     pub(crate) executions: Vec<Execution>,
@@ -66,32 +66,32 @@ pub(crate) struct Execution {
 }
 
 /// The service. It runs in this process, so that all times come from one clock. Dropping it closes its listener.
-pub(crate) struct Account {
+pub(crate) struct AccountService {
     pub(crate) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     open: JoinHandle<()>,
 }
 
-struct Shared {
-    compares: Compares,
-    book: watch::Sender<Book>,
+struct ServiceState {
+    compares: TokenCheck,
+    book: watch::Sender<AccountHistory>,
     /// The newest token, in a lock that stands for the row lock of a database.
     row: RowLock<u128>,
-    wishes: Mutex<Wishes>,
+    wishes: Mutex<PendingBehavior>,
 }
 
 /// What the next requests of these names must do.
 #[derive(Debug, Default)]
-struct Wishes {
+struct PendingBehavior {
     stand: Option<String>,
     long_work: Vec<String>,
 }
 
-impl Account {
-    pub(crate) async fn open(compares: Compares) -> io::Result<Self> {
+impl AccountService {
+    pub(crate) async fn open(compares: TokenCheck) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServiceState {
             compares,
             book: watch::Sender::default(),
             row: RowLock::default(),
@@ -110,12 +110,12 @@ impl Account {
     }
 
     /// Reads the book; do not keep it over an await.
-    pub(crate) fn book(&self) -> watch::Ref<'_, Book> {
+    pub(crate) fn book(&self) -> watch::Ref<'_, AccountHistory> {
         self.shared.book.borrow()
     }
 
     /// Waits until the book shows something.
-    pub(crate) async fn when<R>(&self, what: &str, find: impl Fn(&Book) -> Option<R>) -> R {
+    pub(crate) async fn when<R>(&self, what: &str, find: impl Fn(&AccountHistory) -> Option<R>) -> R {
         let mut book = self.shared.book.subscribe();
         let found = async {
             loop {
@@ -146,22 +146,22 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for AccountService {
     fn drop(&mut self) {
         self.open.abort();
     }
 }
 
-impl Shared {
-    fn wishes(&self) -> MutexGuard<'_, Wishes> {
+impl ServiceState {
+    fn wishes(&self) -> MutexGuard<'_, PendingBehavior> {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The answer tells for how many milliseconds the caller must stand still the next time that it has the lock.
     async fn pay(&self, holder: String, since: u128) -> (StatusCode, String) {
         match self.compares {
-            Compares::Nothing => self.execute(&holder, since).await,
-            Compares::Tokens => {
+            TokenCheck::Nothing => self.execute(&holder, since).await,
+            TokenCheck::Tokens => {
                 let mut newest = self.row.lock().await;
                 if since <= *newest {
                     self.book.send_modify(|book| book.refused.push(holder));
@@ -201,7 +201,7 @@ impl Shared {
 }
 
 async fn answer(
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -229,19 +229,19 @@ fn since(fields: &HeaderMap) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_tests::client::{Answer, Ask};
+    use fencegate_tests::client::{ClientResponse, TestRequest};
 
     use super::*;
 
-    async fn pays(account: &Account, holder: &str, epoch: u64) -> Answer {
+    async fn pays(account: &AccountService, holder: &str, epoch: u64) -> ClientResponse {
         let token = format!("v1-{epoch:016x}-00000000-00000001");
-        let ask = Ask::post("/pay/7").field(HOLDER, holder).field(TOKEN, &token);
+        let ask = TestRequest::post("/pay/7").field(HOLDER, holder).field(TOKEN, &token);
         ask.to(account.address).await.expect("answered")
     }
 
     #[tokio::test]
     async fn two_at_once_lose_an_update_where_nobody_compares() {
-        let account = Account::open(Compares::Nothing).await.expect("a free port");
+        let account = AccountService::open(TokenCheck::Nothing).await.expect("a free port");
         tokio::join!(pays(&account, "a", 2), pays(&account, "b", 1));
         let book = account.book();
         assert_eq!((book.balance, book.executions.len()), (1, 2));
@@ -249,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_that_compares_takes_one_after_the_other_and_nobody_older() {
-        let account = Account::open(Compares::Tokens).await.expect("a free port");
+        let account = AccountService::open(TokenCheck::Tokens).await.expect("a free port");
         assert_eq!(pays(&account, "a", 2).await.status, 200);
         assert_eq!(pays(&account, "b", 1).await.status, 412);
         assert_eq!(pays(&account, "a", 3).await.status, 200);
@@ -259,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn wishes_are_for_the_next_of_a_name_and_for_it_alone() {
-        let account = Account::open(Compares::Nothing).await.expect("a free port");
+        let account = AccountService::open(TokenCheck::Nothing).await.expect("a free port");
         account.asks_to_stand("b");
         account.works_long_for(&["b".to_owned()]);
         let mut told = Vec::new();

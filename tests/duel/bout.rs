@@ -6,14 +6,14 @@ use std::{
 };
 
 use fencegate::demo::child::Signal;
-use fencegate_tests::duel::Bout;
+use fencegate_tests::duel::SystemRun;
 use futures_util::FutureExt;
 use tokio::time::{sleep, sleep_until};
 
 use crate::{
-    account::{Account, Book, LONG_WORK},
-    schedule::{Accident, LEASE, Mishap, Schedule},
-    verdict::Verdict,
+    account::{AccountHistory, AccountService, LONG_WORK},
+    schedule::{FaultSchedule, LEASE, ProcessFault, ScheduledFault},
+    verdict::RunVerdict,
 };
 
 /// The time for which the speed is measured before the first accident.
@@ -23,7 +23,7 @@ const SOME: usize = 10;
 
 /// The processes that take locks for the clients, and that have the accidents: the clients themselves, gateways, or
 /// handlers.
-pub(crate) trait Side {
+pub(crate) trait LockProcesses {
     /// The number of these processes.
     fn victims(&self) -> usize;
 
@@ -31,7 +31,7 @@ pub(crate) trait Side {
     fn names(&self, victim: usize) -> Vec<String>;
 
     /// Returns while the process stands between its last look at its lock and its request.
-    async fn stands(&mut self, victim: usize, account: &Account);
+    async fn stands(&mut self, victim: usize, account: &AccountService);
 
     fn signal(&self, victim: usize, signal: Signal);
 
@@ -55,7 +55,11 @@ pub(crate) trait Side {
 
 /// # Panics
 /// If an expected event does not happen. The output of the processes is printed first.
-pub(crate) async fn fought(mut side: impl Side, account: &Account, schedule: &Schedule) -> Bout {
+pub(crate) async fn fought(
+    mut side: impl LockProcesses,
+    account: &AccountService,
+    schedule: &FaultSchedule,
+) -> SystemRun {
     let bout = AssertUnwindSafe(endured(&mut side, account, schedule)).catch_unwind().await;
     let bout = bout.unwrap_or_else(|panic| {
         println!("{}", side.said());
@@ -63,27 +67,31 @@ pub(crate) async fn fought(mut side: impl Side, account: &Account, schedule: &Sc
     });
     // The clients end with it.
     drop(side);
-    let over = |book: &Book| book.executions.iter().all(|execution| execution.ended.is_some());
+    let over = |book: &AccountHistory| book.executions.iter().all(|execution| execution.ended.is_some());
     let book = account.when("the end of all executions", |book| over(book).then(|| book.clone())).await;
-    let Verdict { executions, overlaps, lost, stale } = Verdict::of(&book);
-    Bout { executions, overlaps, lost, stale, ..bout }
+    let RunVerdict { executions, overlaps, lost, stale } = RunVerdict::of(&book);
+    SystemRun { executions, overlaps, lost, stale, ..bout }
 }
 
 /// Plays all of the bout, without the verdict.
-async fn endured(side: &mut impl Side, account: &Account, schedule: &Schedule) -> Bout {
+async fn endured(
+    side: &mut impl LockProcesses,
+    account: &AccountService,
+    schedule: &FaultSchedule,
+) -> SystemRun {
     account.works_on(4 * SOME).await;
     let before = account.book().executions.len();
     sleep(CALM).await;
     let per_second = (account.book().executions.len() - before) as f64 / CALM.as_secs_f64();
-    let mut bout = Bout { seed: schedule.seed, per_second, ..Bout::default() };
-    for &Accident { victim, mishap } in &schedule.accidents {
+    let mut bout = SystemRun { seed: schedule.seed, per_second, ..SystemRun::default() };
+    for &ScheduledFault { victim, mishap } in &schedule.accidents {
         let victim = victim % side.victims();
         match mishap {
-            Mishap::Pause(pause) => {
+            ProcessFault::Pause(pause) => {
                 bout.pauses += 1;
                 bout.taken_over += usize::from(freeze(side, account, victim, pause).await);
             }
-            Mishap::Kill => bout.recovery.push(kill(side, account, victim).await.as_secs_f64()),
+            ProcessFault::Kill => bout.recovery.push(kill(side, account, victim).await.as_secs_f64()),
         }
         account.works_on(SOME).await;
     }
@@ -93,7 +101,12 @@ async fn endured(side: &mut impl Side, account: &Account, schedule: &Schedule) -
 
 /// Freezes a process. Returns when its late write has arrived or was refused. The result says whether others were at
 /// work meanwhile.
-async fn freeze(side: &mut impl Side, account: &Account, victim: usize, pause: Duration) -> bool {
+async fn freeze(
+    side: &mut impl LockProcesses,
+    account: &AccountService,
+    victim: usize,
+    pause: Duration,
+) -> bool {
     side.stands(victim, account).await;
     let frozen = Instant::now();
     side.signal(victim, Signal::STOP);
@@ -122,7 +135,7 @@ async fn freeze(side: &mut impl Side, account: &Account, victim: usize, pause: D
 }
 
 /// From the kill to the end of the next execution that others have begun after it.
-async fn kill(side: &mut impl Side, account: &Account, victim: usize) -> Duration {
+async fn kill(side: &mut impl LockProcesses, account: &AccountService, victim: usize) -> Duration {
     let names = side.names(victim);
     account.works_long_for(&names);
     let before = account.book().executions.len();

@@ -3,12 +3,12 @@
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_tests::{curator::class_path, patience::PATIENCE, scratch};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use crate::{account::Account, bout::Side, fetched};
+use crate::{account::AccountService, bout::LockProcesses, fetched};
 
 /// The number of clients that work on one account.
 pub(crate) const CLIENTS: usize = 4;
@@ -16,21 +16,21 @@ pub(crate) const CLIENTS: usize = 4;
 const PYPI: [&str; 4] = ["kazoo==2.11.0", "redis==8.1.0", "pottery==3.0.1", "psycopg2-binary==2.9.13"];
 
 /// A program that is started with the address of a server, the address of a service, and its own name.
-pub(crate) struct Program {
+pub(crate) struct ClientProgram {
     words: Vec<String>,
     /// Its source.
     _home: Option<TempDir>,
 }
 
 /// All clients of one contestant. Dropping them ends them.
-pub(crate) struct Clients {
-    program: Program,
+pub(crate) struct ClientProcesses {
+    program: ClientProgram,
     server: String,
     service: Vec<String>,
-    running: Vec<Arc<Child>>,
+    running: Vec<Arc<ChildProcess>>,
 }
 
-impl Program {
+impl ClientProgram {
     /// `kind`: as `turns.py` knows it.
     pub(crate) fn python(kind: &str) -> Self {
         let home = scratch::place();
@@ -59,9 +59,14 @@ impl Program {
     }
 }
 
-impl Clients {
+impl ClientProcesses {
     /// Starts the clients, and spreads them over these addresses in turn. `path`: the path of their requests.
-    pub(crate) async fn start(program: Program, server: String, services: &[SocketAddr], path: &str) -> Self {
+    pub(crate) async fn start(
+        program: ClientProgram,
+        server: String,
+        services: &[SocketAddr],
+        path: &str,
+    ) -> Self {
         let service = services.iter().map(|address| format!("http://{address}{path}")).collect();
         let mut clients = Self { program, server, service, running: Vec::new() };
         clients.running = (0..CLIENTS).map(|number| clients.spawn(number)).collect();
@@ -76,16 +81,16 @@ impl Clients {
         format!("client-{number}")
     }
 
-    fn spawn(&self, number: usize) -> Arc<Child> {
+    fn spawn(&self, number: usize) -> Arc<ChildProcess> {
         let service = self.service[number % self.service.len()].clone();
         let arguments = [self.server.clone(), service, Self::name(number)];
         let (first, rest) = self.program.words.split_first().expect("a program");
-        Arc::new(Child::spawn(first, rest.iter().chain(&arguments)).expect("setpriv"))
+        Arc::new(ChildProcess::spawn(first, rest.iter().chain(&arguments)).expect("setpriv"))
     }
 }
 
 /// Waits until the client says that it is up.
-pub(crate) async fn is_up(child: &Arc<Child>) {
+pub(crate) async fn is_up(child: &Arc<ChildProcess>) {
     let child = child.clone();
     let up =
         spawn_blocking(move || child.wait_line(|line| line == "UP", PATIENCE).map_err(|why| why.to_string()));
@@ -93,7 +98,7 @@ pub(crate) async fn is_up(child: &Arc<Child>) {
 }
 
 /// Asks a client to stand still, and waits until it says that it does.
-pub(crate) async fn says_held(child: &Arc<Child>, name: &str, account: &Account) {
+pub(crate) async fn says_held(child: &Arc<ChildProcess>, name: &str, account: &AccountService) {
     let (from, waiting) = (child.cursor(), child.clone());
     account.asks_to_stand(name);
     let held = spawn_blocking(move || {
@@ -103,7 +108,7 @@ pub(crate) async fn says_held(child: &Arc<Child>, name: &str, account: &Account)
 }
 
 /// The clients themselves have the accidents.
-impl Side for Clients {
+impl LockProcesses for ClientProcesses {
     fn victims(&self) -> usize {
         self.running.len()
     }
@@ -112,7 +117,7 @@ impl Side for Clients {
         vec![Self::name(victim)]
     }
 
-    async fn stands(&mut self, victim: usize, account: &Account) {
+    async fn stands(&mut self, victim: usize, account: &AccountService) {
         says_held(&self.running[victim], &Self::name(victim), account).await;
     }
 

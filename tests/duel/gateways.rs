@@ -5,24 +5,24 @@ use std::net::SocketAddr;
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     ensemble::free_ports,
-    gateway::{Gateway, Launch},
+    gateway::{Gateway, GatewayLaunch},
     guard::{self, Guard},
-    guarded::Guarded,
-    policy::Policy,
-    site::Site,
+    guarded::GuardedSite,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
 use crate::{
-    account::{Account, Compares},
-    bout::Side,
-    clients::{CLIENTS, Clients, Program},
+    account::{AccountService, TokenCheck},
+    bout::LockProcesses,
+    clients::{CLIENTS, ClientProcesses, ClientProgram},
     schedule::LEASE,
 };
 
 /// The value of `fencing` of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum FencingLevel {
     None,
     Delay,
     Guard,
@@ -33,24 +33,24 @@ pub(crate) enum Level {
 const DELAY: &str = "5s";
 const GATEWAYS: usize = 2;
 
-pub(crate) struct Gateways {
-    policies: Vec<Policy>,
+pub(crate) struct GatewayProcesses {
+    policies: Vec<TestPolicy>,
     /// `None` while a gateway is being started again.
     running: Vec<Option<Gateway>>,
     guard: Option<Guard>,
-    clients: Clients,
+    clients: ClientProcesses,
 }
 
-impl Level {
+impl FencingLevel {
     /// At `upstream` the service compares tokens, as this level requires.
-    pub(crate) fn compares(self) -> Compares {
+    pub(crate) fn compares(self) -> TokenCheck {
         match self {
-            Self::Upstream => Compares::Tokens,
-            Self::None | Self::Delay | Self::Guard => Compares::Nothing,
+            Self::Upstream => TokenCheck::Tokens,
+            Self::None | Self::Delay | Self::Guard => TokenCheck::Nothing,
         }
     }
 
-    fn applied(self, policy: Policy) -> Policy {
+    fn applied(self, policy: TestPolicy) -> TestPolicy {
         match self {
             // As policies/README.md advises: not longer than a session less its margin.
             Self::None => policy
@@ -65,11 +65,11 @@ impl Level {
     }
 }
 
-impl Gateways {
-    pub(crate) async fn start(level: Level, zookeeper: SocketAddr, account: &Account) -> Self {
-        let site = Guarded::of(Site::at(zookeeper).await).await;
+impl GatewayProcesses {
+    pub(crate) async fn start(level: FencingLevel, zookeeper: SocketAddr, account: &AccountService) -> Self {
+        let site = GuardedSite::of(TestSite::at(zookeeper).await).await;
         let guard = match level {
-            Level::Guard => Some(guard_before(account, &site).await),
+            FencingLevel::Guard => Some(guard_before(account, &site).await),
             _ => None,
         };
         let ports = free_ports(GATEWAYS);
@@ -88,10 +88,11 @@ impl Gateways {
                 .with("/defaults/hold", json!({"mode": "cached"}))
                 .with("/routes/0/fence/wait", "30s")
         };
-        let policies: Vec<Policy> = (0..GATEWAYS).map(policy).collect();
+        let policies: Vec<TestPolicy> = (0..GATEWAYS).map(policy).collect();
         let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
         let doors = [one.public, other.public];
-        let clients = Clients::start(Program::python("none"), String::new(), &doors, "/pay/7").await;
+        let clients =
+            ClientProcesses::start(ClientProgram::python("none"), String::new(), &doors, "/pay/7").await;
         Self { policies, running: vec![Some(one), Some(other)], guard, clients }
     }
 
@@ -100,30 +101,31 @@ impl Gateways {
     }
 }
 
-async fn guard_before(account: &Account, site: &Guarded) -> Guard {
+async fn guard_before(account: &AccountService, site: &GuardedSite) -> Guard {
     let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
-    let launch = guard::Launch::before(account.address).of(&site.ensemble);
+    let launch = guard::GuardLaunch::before(account.address).of(&site.ensemble);
     let made = launch.with("/listener/address", address.to_string()).made_from(site.floor).await;
     made.start().await
 }
 
 /// The gateways have the accidents, because clients hold nothing.
-impl Side for Gateways {
+impl LockProcesses for GatewayProcesses {
     fn victims(&self) -> usize {
         GATEWAYS
     }
 
     fn names(&self, victim: usize) -> Vec<String> {
-        (0..CLIENTS).filter(|client| client % GATEWAYS == victim).map(Clients::name).collect()
+        (0..CLIENTS).filter(|client| client % GATEWAYS == victim).map(ClientProcesses::name).collect()
     }
 
     /// Replaces the gateway by one that stands still once: after it has checked its proof, and before its first write.
-    async fn stands(&mut self, victim: usize, _account: &Account) {
+    async fn stands(&mut self, victim: usize, _account: &AccountService) {
         let before = self.running[victim].take().expect("it runs");
         before.signal(Signal::TERM);
         before.exit().await;
         drop(before);
-        let launch = Launch::new(&self.policies[victim]).failpoint("after_proof_check", "1*sleep(600)");
+        let launch =
+            GatewayLaunch::new(&self.policies[victim]).failpoint("after_proof_check", "1*sleep(600)");
         let gateway = launch.start().await;
         gateway.stands_at("after_proof_check").await;
         self.running[victim] = Some(gateway);

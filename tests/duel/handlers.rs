@@ -9,38 +9,40 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{Child, Signal};
-use fencegate_tests::{balancer::Balancer, client::Ask, ensemble::free_ports, patience::patiently, scratch};
+use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_tests::{
+    balancer::Balancer, client::TestRequest, ensemble::free_ports, patience::patiently, scratch,
+};
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    account::Account,
-    bout::Side,
-    clients::{self, Clients, Program},
+    account::AccountService,
+    bout::LockProcesses,
+    clients::{self, ClientProcesses, ClientProgram},
     fetched,
 };
 
 const NPM: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
 const HANDLERS: usize = 2;
 
-pub(crate) struct Handlers {
+pub(crate) struct HandlerProcesses {
     published: PathBuf,
     service: String,
     ports: Vec<u16>,
-    running: Vec<Arc<Child>>,
+    running: Vec<Arc<ChildProcess>>,
     /// The index of the process that gets the requests.
     serving: usize,
     /// The one address in front of the processes. It leads to the other process when the first has not answered for
     /// the length of a lease.
     balancer: Balancer,
-    clients: Clients,
-    _server: Child,
+    clients: ClientProcesses,
+    _server: ChildProcess,
     _home: TempDir,
 }
 
-impl Handlers {
-    pub(crate) async fn start(account: &Account) -> Self {
+impl HandlerProcesses {
+    pub(crate) async fn start(account: &AccountService) -> Self {
         let published = fetched::node(&NPM);
         // Node looks for a module from the folder of the importing module.
         fs::write(published.join("account.mjs"), include_str!("account.mjs")).expect("our own folder");
@@ -54,8 +56,13 @@ impl Handlers {
         let balancer = Balancer::to(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]).await;
         let home = scratch::place();
         let (server, ingress) = serving(&published, &home, balancer.address).await;
-        let clients =
-            Clients::start(Program::python("none"), String::new(), &[ingress], "/account/7/pay").await;
+        let clients = ClientProcesses::start(
+            ClientProgram::python("none"),
+            String::new(),
+            &[ingress],
+            "/account/7/pay",
+        )
+        .await;
         Self {
             published,
             service,
@@ -82,17 +89,17 @@ impl Handlers {
     }
 }
 
-fn handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<Child> {
+fn handler(published: &Path, service: &str, port: u16, number: usize) -> Arc<ChildProcess> {
     let script = published.join("account.mjs").display().to_string();
     // Node programs run like this in production:
     // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
-    let (port, name) = (port.to_string(), Handlers::name(number));
+    let (port, name) = (port.to_string(), HandlerProcesses::name(number));
     let words = ["NODE_ENV=production", "node", &script, &port, service, &name];
-    Arc::new(Child::spawn("env", words).expect("setpriv"))
+    Arc::new(ChildProcess::spawn("env", words).expect("setpriv"))
 }
 
 /// A server that knows the handlers, and its ingress.
-async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Child, SocketAddr) {
+async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (ChildProcess, SocketAddr) {
     let addresses = free_ports(3).into_iter().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let [ingress, admin, fabric] = addresses.collect::<Vec<_>>()[..] else { unreachable!("three ports") };
     let file = home.path().join("restate.toml");
@@ -101,8 +108,8 @@ async fn serving(published: &Path, home: &TempDir, handlers: SocketAddr) -> (Chi
     let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
     let program = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
     let words = ["--config-file".to_owned(), file.display().to_string()];
-    let server = Child::spawn(published.join(program), words).expect("setpriv");
-    until_good(&server, admin, &Ask::get("/health")).await;
+    let server = ChildProcess::spawn(published.join(program), words).expect("setpriv");
+    until_good(&server, admin, &TestRequest::get("/health")).await;
     let deployment = json!({"uri": format!("http://{handlers}")}).to_string();
     until_good(&server, admin, &posted("/deployments", deployment)).await;
     until_good(&server, ingress, &posted("/account/first/pay", "{}".to_owned())).await;
@@ -121,12 +128,12 @@ fn configuration(home: &TempDir, ingress: SocketAddr, admin: SocketAddr, fabric:
     )
 }
 
-fn posted(path: &str, body: String) -> Ask {
-    Ask::post(path).field("content-type", "application/json").body(body)
+fn posted(path: &str, body: String) -> TestRequest {
+    TestRequest::post(path).field("content-type", "application/json").body(body)
 }
 
 /// Polls, because the server sends no event when it is ready.
-async fn until_good(server: &Child, address: SocketAddr, ask: &Ask) {
+async fn until_good(server: &ChildProcess, address: SocketAddr, ask: &TestRequest) {
     let good = async {
         while !ask.to(address).await.is_ok_and(|answer| matches!(answer.status, 200..300)) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -136,7 +143,7 @@ async fn until_good(server: &Child, address: SocketAddr, ask: &Ask) {
 }
 
 /// The process that runs the handler has the accidents, because clients hold nothing.
-impl Side for Handlers {
+impl LockProcesses for HandlerProcesses {
     /// The one process that gets the requests.
     fn victims(&self) -> usize {
         1
@@ -146,7 +153,7 @@ impl Side for Handlers {
         vec![Self::name(self.serving)]
     }
 
-    async fn stands(&mut self, _victim: usize, account: &Account) {
+    async fn stands(&mut self, _victim: usize, account: &AccountService) {
         clients::says_held(&self.running[self.serving], &Self::name(self.serving), account).await;
     }
 

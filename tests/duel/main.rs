@@ -13,84 +13,85 @@ mod servers;
 mod table;
 mod verdict;
 
-use fencegate_tests::{duel::Contestant, scratch};
+use fencegate_tests::{duel::LockSystem, scratch};
 
 use self::{
-    account::{Account, Compares},
-    clients::Program,
+    account::{AccountService, TokenCheck},
+    clients::ClientProgram,
     contest::{clients_fight, fight},
-    gateways::{Gateways, Level},
-    handlers::Handlers,
+    gateways::{FencingLevel, GatewayProcesses},
+    handlers::HandlerProcesses,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_the_mutex_of_curator() {
     let home = scratch::place();
     let zookeeper = servers::zookeeper(home.path());
-    clients_fight(Contestant::Curator, Program::java, zookeeper.address().to_string()).await;
+    clients_fight(LockSystem::Curator, ClientProgram::java, zookeeper.address().to_string()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_the_lock_of_kazoo() {
     let home = scratch::place();
     let zookeeper = servers::zookeeper(home.path());
-    clients_fight(Contestant::Kazoo, || Program::python("kazoo"), zookeeper.address().to_string()).await;
+    clients_fight(LockSystem::Kazoo, || ClientProgram::python("kazoo"), zookeeper.address().to_string())
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_a_lock_of_redis() {
     let servers = servers::redis(1);
-    clients_fight(Contestant::Redis, || Program::python("redis"), servers.told()).await;
+    clients_fight(LockSystem::Redis, || ClientProgram::python("redis"), servers.told()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_redlock() {
     let servers = servers::redis(5);
-    clients_fight(Contestant::Redlock, || Program::python("redlock"), servers.told()).await;
+    clients_fight(LockSystem::Redlock, || ClientProgram::python("redlock"), servers.told()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_the_locks_of_etcd() {
     let servers = servers::etcd();
-    clients_fight(Contestant::Etcd, || Program::python("etcd"), servers.told()).await;
+    clients_fight(LockSystem::Etcd, || ClientProgram::python("etcd"), servers.told()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_behind_an_advisory_lock_of_postgresql() {
     let (_server, database) = servers::postgres();
-    clients_fight(Contestant::Postgres, || Program::python("postgres"), database.url()).await;
+    clients_fight(LockSystem::Postgres, || ClientProgram::python("postgres"), database.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_outside_of_restate() {
-    let start = async |account: &Account| Handlers::start(account).await;
-    fight(Contestant::Restate, Compares::Nothing, start).await;
+    let start = async |account: &AccountService| HandlerProcesses::start(account).await;
+    fight(LockSystem::Restate, TokenCheck::Nothing, start).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_writes_land_where_nobody_compares_tokens_of_fencegate() {
-    fencegate_fights(Contestant::None, Level::None).await;
+    fencegate_fights(LockSystem::None, FencingLevel::None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_let_in_within_a_delay_of_fencegate() {
-    fencegate_fights(Contestant::Delay, Level::Delay).await;
+    fencegate_fights(LockSystem::Delay, FencingLevel::Delay).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_late_write_lands_behind_a_guard_of_fencegate() {
-    fencegate_fights(Contestant::Guard, Level::Guard).await;
+    fencegate_fights(LockSystem::Guard, FencingLevel::Guard).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_late_write_lands_in_a_service_that_compares_tokens_of_fencegate() {
-    fencegate_fights(Contestant::Upstream, Level::Upstream).await;
+    fencegate_fights(LockSystem::Upstream, FencingLevel::Upstream).await;
 }
 
-async fn fencegate_fights(contestant: Contestant, level: Level) {
+async fn fencegate_fights(contestant: LockSystem, level: FencingLevel) {
     let home = scratch::place();
     let zookeeper = servers::zookeeper(home.path());
     let address = zookeeper.address();
-    let start = async |account: &Account| Gateways::start(level, address, account).await;
+    let start = async |account: &AccountService| GatewayProcesses::start(level, address, account).await;
     fight(contestant, level.compares(), start).await;
 }

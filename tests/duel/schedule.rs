@@ -2,7 +2,7 @@
 
 use std::{env, time::Duration};
 
-use fencegate_tests::memory::Dice;
+use fencegate_tests::memory::SeededRng;
 
 /// The lease time of each lock. It is nearly the shortest that etcd grants.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
@@ -11,36 +11,37 @@ const PAUSES: usize = 2;
 const KILLS: usize = 1;
 const SEEDS: [u64; 3] = [20, 21, 22];
 
-pub(crate) struct Schedule {
+pub(crate) struct FaultSchedule {
     pub(crate) seed: u64,
-    pub(crate) accidents: Vec<Accident>,
+    pub(crate) accidents: Vec<ScheduledFault>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Accident {
+pub(crate) struct ScheduledFault {
     /// The index of the process; it counts around.
     pub(crate) victim: usize,
-    pub(crate) mishap: Mishap,
+    pub(crate) mishap: ProcessFault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mishap {
+pub(crate) enum ProcessFault {
     /// SIGSTOP between the last look at the lock and the request, and SIGCONT after this time.
     Pause(Duration),
     /// SIGKILL while the service works on the request.
     Kill,
 }
 
-impl Schedule {
+impl FaultSchedule {
     pub(crate) fn of(seed: u64) -> Self {
-        let dice = Dice::seeded(seed);
+        let dice = SeededRng::seeded(seed);
         // The end of a session is noticed a moment after its lease, and the next holder needs time for its turn.
         let longer = LEASE + Duration::from_millis(1600)..LEASE + Duration::from_millis(2600);
-        let mut mishaps: Vec<Mishap> = (0..PAUSES).map(|_| Mishap::Pause(dice.within(&longer))).collect();
+        let mut mishaps: Vec<ProcessFault> =
+            (0..PAUSES).map(|_| ProcessFault::Pause(dice.within(&longer))).collect();
         for _ in 0..KILLS {
-            mishaps.insert(dice.index(mishaps.len() + 1), Mishap::Kill);
+            mishaps.insert(dice.index(mishaps.len() + 1), ProcessFault::Kill);
         }
-        let accident = |mishap| Accident { victim: dice.index(64), mishap };
+        let accident = |mishap| ScheduledFault { victim: dice.index(64), mishap };
         Self { seed, accidents: mishaps.into_iter().map(accident).collect() }
     }
 
@@ -59,15 +60,15 @@ impl Schedule {
 #[test]
 fn a_seed_repeats_its_schedule_and_each_pause_is_longer_than_the_lease() {
     for seed in 0..100 {
-        let [one, other] = [Schedule::of(seed), Schedule::of(seed)];
+        let [one, other] = [FaultSchedule::of(seed), FaultSchedule::of(seed)];
         assert_eq!(one.accidents, other.accidents);
         let pauses = one.accidents.iter().filter_map(|accident| match accident.mishap {
-            Mishap::Pause(pause) => Some(pause),
-            Mishap::Kill => None,
+            ProcessFault::Pause(pause) => Some(pause),
+            ProcessFault::Kill => None,
         });
         let pauses: Vec<_> = pauses.collect();
         assert!(pauses.len() == PAUSES && pauses.iter().all(|pause| *pause > LEASE), "{pauses:?}");
         assert_eq!(one.accidents.len(), PAUSES + KILLS);
     }
-    assert_ne!(Schedule::of(1).accidents, Schedule::of(2).accidents);
+    assert_ne!(FaultSchedule::of(1).accidents, FaultSchedule::of(2).accidents);
 }

@@ -9,13 +9,13 @@ use std::{
 };
 
 use fencegate::demo::{
-    child::Child,
-    zookeeper::{Durability, PrivateZooKeeper, Settings},
+    child::ChildProcess,
+    zookeeper::{Durability, PrivateZooKeeper, ZooKeeperConfig},
 };
 use fencegate_tests::{
     ensemble::free_ports,
     patience::PATIENCE,
-    postgres::{Database, Server},
+    postgres::{PostgresServer, TestDatabase},
     scratch,
 };
 use tempfile::TempDir;
@@ -24,25 +24,25 @@ use crate::schedule::LEASE;
 
 /// Dropping this ends the servers.
 #[derive(Default)]
-pub(crate) struct Servers {
+pub(crate) struct LockServers {
     /// The addresses for clients.
     pub(crate) addresses: Vec<SocketAddr>,
-    children: Vec<Child>,
+    children: Vec<ChildProcess>,
     homes: Vec<TempDir>,
 }
 
 /// A ZooKeeper with short ticks, so that a session can be as short as a lease.
 pub(crate) fn zookeeper(folder: &Path) -> PrivateZooKeeper {
     let settings =
-        Settings { tick: Duration::from_millis(200), durability: Durability::Machine, heap_mib: 128 };
+        ZooKeeperConfig { tick: Duration::from_millis(200), durability: Durability::Machine, heap_mib: 128 };
     PrivateZooKeeper::start(folder, settings).expect("ZooKeeper starts")
 }
 
 /// One or several Redis servers that do not know each other. Each write waits for the disk, as a lock needs that must
 /// outlive a restart of its server:
 /// <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/#performance-crash-recovery-and-fsync>.
-pub(crate) fn redis(count: usize) -> Servers {
-    let mut servers = Servers::default();
+pub(crate) fn redis(count: usize) -> LockServers {
+    let mut servers = LockServers::default();
     for port in free_ports(count) {
         servers.start(port, |folder| {
             format!("redis-server --bind 127.0.0.1 --port {port} --dir {folder} --appendonly yes --appendfsync always")
@@ -52,10 +52,10 @@ pub(crate) fn redis(count: usize) -> Servers {
 }
 
 /// etcd with its default settings, which wait for the disk: <https://etcd.io/docs/v3.4/op-guide/configuration/>.
-pub(crate) fn etcd() -> Servers {
+pub(crate) fn etcd() -> LockServers {
     let [port, peer] = free_ports(2)[..] else { unreachable!("two ports") };
     let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
-    let mut servers = Servers::default();
+    let mut servers = LockServers::default();
     servers.start(port, |folder| {
         format!(
             "etcd --data-dir {folder} --log-level error --listen-client-urls {client} --advertise-client-urls {client} \
@@ -67,13 +67,14 @@ pub(crate) fn etcd() -> Servers {
 
 /// PostgreSQL. It ends a session that is idle in its transaction for longer than a lease:
 /// <https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-IDLE-IN-TRANSACTION-SESSION-TIMEOUT>.
-pub(crate) fn postgres() -> (Server, Database) {
-    let server = Server::start(&[&format!("idle_in_transaction_session_timeout={}ms", LEASE.as_millis())]);
+pub(crate) fn postgres() -> (PostgresServer, TestDatabase) {
+    let server =
+        PostgresServer::start(&[&format!("idle_in_transaction_session_timeout={}ms", LEASE.as_millis())]);
     let database = server.fresh_database();
     (server, database)
 }
 
-impl Servers {
+impl LockServers {
     /// The addresses, separated by commas.
     pub(crate) fn told(&self) -> String {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
@@ -85,7 +86,7 @@ impl Servers {
         fs::create_dir_all(&folder).expect("our own folder");
         let words = words(&folder.display().to_string());
         let mut words = words.split(' ');
-        let child = Child::spawn(words.next().expect("a program"), words).expect("setpriv");
+        let child = ChildProcess::spawn(words.next().expect("a program"), words).expect("setpriv");
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         listens(address, &child);
         self.addresses.push(address);
@@ -95,7 +96,7 @@ impl Servers {
 }
 
 /// Polls, because there is no event when a server begins to listen.
-pub(crate) fn listens(address: SocketAddr, child: &Child) {
+pub(crate) fn listens(address: SocketAddr, child: &ChildProcess) {
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_err() {
         let goes_on = Instant::now() < until && child.is_running();

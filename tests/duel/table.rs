@@ -3,7 +3,7 @@
 
 use std::{env, fs, path::PathBuf};
 
-use fencegate_tests::duel::{self, Contestant};
+use fencegate_tests::duel::{self, LockSystem};
 
 use crate::contest::report;
 
@@ -13,7 +13,7 @@ const NO_CONSUL: &str = "Debian 12, PyPI and npm do not have its server";
 #[test]
 fn each_has_its_row() {
     let mut report = report();
-    report.skip(Contestant::Consul, NO_CONSUL).expect("the report can be written");
+    report.skip(LockSystem::Consul, NO_CONSUL).expect("the report can be written");
     let table = report.table();
     println!("{table}");
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/docs/COMPARISON.md");

@@ -1,10 +1,10 @@
 //! Judges a book: the violations that a lock should have prevented.
 
-use crate::account::Book;
+use crate::account::AccountHistory;
 
 /// The number of executions, and of each kind of violation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct RunVerdict {
     pub(crate) executions: usize,
     /// Executions that began while another one was at work.
     pub(crate) overlaps: usize,
@@ -14,10 +14,10 @@ pub(crate) struct Verdict {
     pub(crate) stale: usize,
 }
 
-impl Verdict {
+impl RunVerdict {
     /// # Panics
     /// If an execution is still at work.
-    pub(crate) fn of(book: &Book) -> Self {
+    pub(crate) fn of(book: &AccountHistory) -> Self {
         let (mut overlaps, mut stale, mut busy_until) = (0, 0, None);
         for execution in &book.executions {
             let ended = execution.ended.expect("all have ended");
@@ -41,7 +41,7 @@ mod tests {
     use crate::account::Execution;
 
     /// Each by its holder's number and its times in milliseconds; the balance as the service would have it.
-    fn book(executions: &[(u128, u64, u64)]) -> Book {
+    fn book(executions: &[(u128, u64, u64)]) -> AccountHistory {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut writes = Vec::new();
@@ -57,11 +57,15 @@ mod tests {
             ended: Some(at(ended)),
             work: Duration::from_millis(ended - began),
         };
-        Book { balance, executions: executions.iter().map(execution).collect(), refused: Vec::new() }
+        AccountHistory {
+            balance,
+            executions: executions.iter().map(execution).collect(),
+            refused: Vec::new(),
+        }
     }
 
     fn verdict(executions: &[(u128, u64, u64)]) -> (usize, usize, usize) {
-        let Verdict { overlaps, lost, stale, .. } = Verdict::of(&book(executions));
+        let RunVerdict { overlaps, lost, stale, .. } = RunVerdict::of(&book(executions));
         (overlaps, lost, stale)
     }
 
@@ -87,6 +91,6 @@ mod tests {
     fn nothing_is_judged_before_its_end() {
         let mut open = book(&[(1, 0, 10)]);
         open.executions[0].ended = None;
-        Verdict::of(&open);
+        RunVerdict::of(&open);
     }
 }

@@ -5,17 +5,17 @@ use std::fmt::Debug;
 
 use fencegate_tests::{
     charged::{
-        gateway_mishap::{GatewayMishap, GatewayScene},
-        measured::{Measured, summary},
-        mishap::{Mishap, Scene},
+        gateway_mishap::{GatewayFault, GatewayFixture},
+        measured::{FaultTiming, summary},
+        mishap::{CommandFault, FaultFixture},
     },
-    site::Turn,
+    site::TestSlot,
 };
 
 const AT_ONCE: usize = 5;
 
 /// Prints a summary for each mishap, and fails if one of the measurements is bad.
-fn judged<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[Measured<M>]) {
+fn judged<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[FaultTiming<M>]) {
     for mishap in mishaps {
         println!("{mishap:?}: {}", summary(all.iter().filter(|measured| measured.mishap == *mishap)));
     }
@@ -26,23 +26,23 @@ fn judged<M: Copy + Debug + PartialEq>(mishaps: &[M], all: &[Measured<M>]) {
 
 #[tokio::test]
 async fn a_command_is_dead_before_its_lock_is_anothers_a_hundred_times() {
-    let _turn = Turn::beside_others().await;
-    let (scene, mut all) = (Scene::new().await, Vec::new());
+    let _turn = TestSlot::beside_others().await;
+    let (scene, mut all) = (FaultFixture::new().await, Vec::new());
     for _ in 0..3 {
-        for mishap in Mishap::ALL {
+        for mishap in CommandFault::ALL {
             all.extend(scene.plays(mishap, AT_ONCE).await);
         }
     }
-    judged(&Mishap::ALL, &all);
+    judged(&CommandFault::ALL, &all);
 }
 
 #[tokio::test]
 async fn a_command_under_a_lease_is_dead_before_its_key_is_anothers_a_hundred_times() {
-    let (mut scene, mut all) = (GatewayScene::new().await, Vec::new());
+    let (mut scene, mut all) = (GatewayFixture::new().await, Vec::new());
     for _ in 0..7 {
-        for mishap in GatewayMishap::ALL {
+        for mishap in GatewayFault::ALL {
             all.extend(scene.plays(mishap, AT_ONCE).await);
         }
     }
-    judged(&GatewayMishap::ALL, &all);
+    judged(&GatewayFault::ALL, &all);
 }

@@ -9,11 +9,11 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{Charged, GRACE, installed, signal},
+    charged::{GRACE, LockedCommand, installed, signal},
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use rustix::process::Pid;
 use tokio::time::sleep;
@@ -26,17 +26,17 @@ const SEEN: Duration = Duration::from_millis(300);
 
 /// The process that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hit {
+enum ElectionFault {
     LeadersKeeper,
     LeadersWatchman,
     /// A candidate that does not lead is killed.
     Another,
 }
 
-fn candidate(policy: &Policy, register: &Path) -> Charged {
+fn candidate(policy: &TestPolicy, register: &Path) -> LockedCommand {
     let writer = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/writer.py");
     let line = format!("exec python3 {} {}", writer.display(), register.display());
-    Charged::shell(policy, &[&["elect", "writers", "-v"], &GRACE[..]].concat(), &line)
+    LockedCommand::shell(policy, &[&["elect", "writers", "-v"], &GRACE[..]].concat(), &line)
 }
 
 /// The tokens under which somebody has led so far, in the order of tokens.
@@ -51,9 +51,9 @@ fn led(register: &Path) -> Vec<String> {
 }
 
 /// Waits until one more has said that it holds the lock.
-async fn next_leader(candidates: &[Charged], leader: Option<usize>) -> Duration {
+async fn next_leader(candidates: &[LockedCommand], leader: Option<usize>) -> Duration {
     let began = Instant::now();
-    let leads = |one: &Charged| one.log().contains("holds the lock of");
+    let leads = |one: &LockedCommand| one.log().contains("holds the lock of");
     while !candidates.iter().enumerate().any(|(number, one)| Some(number) != leader && leads(one)) {
         assert!(began.elapsed() < Duration::from_secs(30), "nobody leads");
         sleep(Duration::from_millis(2)).await;
@@ -62,8 +62,8 @@ async fn next_leader(candidates: &[Charged], leader: Option<usize>) -> Duration 
 }
 
 /// The index of the leader. Only a leader has a watchman, and the watchman has the command as its child.
-async fn leader(candidates: &[Charged]) -> usize {
-    let leads = |one: &Charged| child(one.keeper()).and_then(child).is_some();
+async fn leader(candidates: &[LockedCommand]) -> usize {
+    let leads = |one: &LockedCommand| child(one.keeper()).and_then(child).is_some();
     let found = async {
         loop {
             match candidates.iter().position(leads) {
@@ -82,7 +82,7 @@ fn child(of: Pid) -> Option<Pid> {
 
 #[tokio::test]
 async fn a_comparing_service_never_meets_two_leaders() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("candidates");
     installed(&policy).await;
     let register = scratch::place();
@@ -101,25 +101,25 @@ async fn a_comparing_service_never_meets_two_leaders() {
         };
         patiently("the leader to write", written, || candidates[leader].log()).await;
         sleep(Duration::from_millis(scattered(round) % 150)).await;
-        let hit =
-            [Hit::LeadersKeeper, Hit::LeadersWatchman, Hit::Another][scattered(round + 1000) as usize % 3];
-        let victim = if hit == Hit::Another { (leader + 1) % CANDIDATES } else { leader };
+        let hit = [ElectionFault::LeadersKeeper, ElectionFault::LeadersWatchman, ElectionFault::Another]
+            [scattered(round + 1000) as usize % 3];
+        let victim = if hit == ElectionFault::Another { (leader + 1) % CANDIDATES } else { leader };
         match hit {
-            Hit::LeadersWatchman => {
+            ElectionFault::LeadersWatchman => {
                 signal(child(candidates[leader].keeper()).expect("it leads"), Signal::KILL)
             }
-            Hit::LeadersKeeper | Hit::Another => candidates[victim].signal(Signal::KILL),
+            ElectionFault::LeadersKeeper | ElectionFault::Another => candidates[victim].signal(Signal::KILL),
         }
-        if hit != Hit::Another {
+        if hit != ElectionFault::Another {
             leaders += 1;
             times.push((hit, next_leader(&candidates, Some(leader)).await));
         }
-        if hit == Hit::LeadersWatchman {
+        if hit == ElectionFault::LeadersWatchman {
             assert_eq!(candidates[victim].exit().await, 123, "{}", candidates[victim].log());
         }
         candidates[victim] = begin();
     }
-    for hit in [Hit::LeadersKeeper, Hit::LeadersWatchman] {
+    for hit in [ElectionFault::LeadersKeeper, ElectionFault::LeadersWatchman] {
         let mut of_it: Vec<_> =
             times.iter().filter(|(which, _)| *which == hit).map(|(_, time)| *time).collect();
         of_it.sort();

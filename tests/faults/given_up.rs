@@ -1,9 +1,9 @@
 //! The schedules in which a proof ends before its session, many times: a rare overlap shows only in repetition.
 
-use fencegate_tests::lapse::{Round, pause, reconnect, short_cut};
+use fencegate_tests::lapse::{ExpiryRound, pause, reconnect, short_cut};
 
 /// One round of three may be without effect, because the machine was too busy for its times.
-async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> Round) {
+async fn again(what: &str, rounds: usize, round: impl AsyncFn() -> ExpiryRound) {
     let (mut exercised, mut violations) = (0, Vec::new());
     for _ in 0..rounds {
         let round = round().await;

@@ -1,6 +1,6 @@
 //! What a guard takes for every key that it remembers, measured at its process.
 
-use fencegate_tests::guard::{Beside, Dispatch, Guard};
+use fencegate_tests::guard::{Guard, GuardFixture, StampedRequest};
 
 /// Bytes for each key, as the runbook says (*Sizing*).
 const MOST: usize = 400;
@@ -14,7 +14,7 @@ async fn used(guard: &Guard, keys: std::ops::Range<u64>) {
     for some in keys.chunks(64) {
         let begun: Vec<_> = some
             .iter()
-            .map(|number| guard.begin(Dispatch::new(&key(*number), 100 + number).post("/x")))
+            .map(|number| guard.begin(StampedRequest::new(&key(*number), 100 + number).post("/x")))
             .collect();
         for pending in begun {
             assert_eq!(pending.answer().await.status, 200);
@@ -28,7 +28,7 @@ async fn used(guard: &Guard, keys: std::ops::Range<u64>) {
 async fn a_key_that_was_used_takes_no_more_than_the_runbook_says() {
     const FEW: u64 = 7_500;
     const MANY: u64 = 60_000;
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
     used(&guard, 0..FEW).await;
     let few = guard.resident();

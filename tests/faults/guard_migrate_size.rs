@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fencegate_guard::{
-    operation::{Entry, Kept, State},
-    store::{Change, CleanStop, Epochs, FORMAT, Identity, Redb, Store, WholeMarks},
+    operation::{JournalEntry, State, StoredResponse},
+    store::{Change, CleanShutdown, Epochs, FORMAT, KeyWatermarks, RedbStore, Store, StoreIdentity},
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
-use fencegate_tests::{guard::Beside, migration::Migration, postgres, scratch, sharing::Sharing};
+use fencegate_tests::{
+    guard::GuardFixture, migration::StoreMigration, postgres, scratch, sharing::SharedDatabase,
+};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
@@ -32,15 +34,15 @@ fn mark(number: u64) -> [Change; 2] {
     let token = Token::new(epoch, 1, 1).expect("small");
     let (write, read) = (Some(token), number.is_multiple_of(2).then_some(token));
     let epochs = Epochs { write: Some(epoch), read: read.map(Token::number) };
-    let whole = WholeMarks { key: key(number), write, read };
-    [Change::Mark { key: key(number), epochs }, Change::Whole(whole)]
+    let whole = KeyWatermarks { key: key(number), write, read };
+    [Change::Mark { key: key(number), epochs }, Change::Watermarks(whole)]
 }
 
 fn operation(number: u64) -> Change {
     let mut id = [0; 32];
     id[..8].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
-    let answer = Kept { status: 200, fields: Vec::new(), body: Some(Bytes::from(vec![7; BODY])) };
-    let entry = Entry {
+    let answer = StoredResponse { status: 200, fields: Vec::new(), body: Some(Bytes::from(vec![7; BODY])) };
+    let entry = JournalEntry {
         format: FORMAT,
         fingerprint: "ab".repeat(32),
         keys: vec![key(number)],
@@ -58,8 +60,8 @@ fn operation(number: u64) -> Change {
 }
 
 fn filled(path: &std::path::Path) {
-    let identity = Identity { format: FORMAT, store: "large".into(), ensemble: "e".into() };
-    let file = Redb::init(path, &identity, 10).expect("a new store");
+    let identity = StoreIdentity { format: FORMAT, store: "large".into(), ensemble: "e".into() };
+    let file = RedbStore::init(path, &identity, 10).expect("a new store");
     for from in (0..KEYS).step_by(5000) {
         let changes: Vec<_> = (from..from + 5000).flat_map(mark).collect();
         file.commit(&changes).expect("written");
@@ -68,19 +70,19 @@ fn filled(path: &std::path::Path) {
         let changes: Vec<_> = (from..from + 1000).map(operation).collect();
         file.commit(&changes).expect("written");
     }
-    file.commit(&[Change::AtWorkListed, Change::CleanStop(CleanStop::default())]).expect("written");
+    file.commit(&[Change::AtWorkListed, Change::CleanShutdown(CleanShutdown::default())]).expect("written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_keys_are_moved_in_bounded_time_and_memory() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let database = spawn_blocking(postgres::fresh_database).await.expect("no panic");
-    let sharing = Sharing::at(&database.url());
+    let sharing = SharedDatabase::at(&database.url());
     let home = scratch::place();
     let path = home.path().join("guard.redb");
     let file = path.clone();
     spawn_blocking(move || filled(&file)).await.expect("filled");
-    let migration = Migration::of(&path, &sharing.guard(beside.unmade()));
+    let migration = StoreMigration::of(&path, &sharing.guard(beside.unmade()));
     let began = Instant::now();
     let peak = migration.peak_of_memory().await;
     let took = began.elapsed();

@@ -11,8 +11,8 @@ use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     gateway::Gateway,
-    leases::{Lease, Tokens, asking, said},
-    site::Site,
+    leases::{ClientLease, LeaseTokens, asking, said},
+    site::TestSite,
 };
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
@@ -25,17 +25,20 @@ const IN_A_STORM: usize = 512;
 
 #[tokio::test]
 async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy =
         tokens.policy(&site, "gw-1").with("/leases/per_principal", MANY).with("/leases/default_ttl", "30s");
     let gateway = Gateway::start(&policy).await;
     let before = gateway.resident();
-    let asked = stream::iter(0..MANY).map(|n| {
-        let gateway = &gateway;
-        async move { Lease::granted(&gateway.send(&asking(&json!({"keys": [format!("job/{n}")]}))).await) }
-    });
+    let asked =
+        stream::iter(0..MANY).map(|n| {
+            let gateway = &gateway;
+            async move {
+                ClientLease::granted(&gateway.send(&asking(&json!({"keys": [format!("job/{n}")]}))).await)
+            }
+        });
     let begun = Instant::now();
-    let leases: Vec<Lease> = asked.buffer_unordered(AT_ONCE).collect().await;
+    let leases: Vec<ClientLease> = asked.buffer_unordered(AT_ONCE).collect().await;
     let taken = begun.elapsed();
     let each = (gateway.resident() - before) / MANY;
     let begun = Instant::now();
@@ -65,9 +68,9 @@ async fn five_thousand_leases_fit_and_outlive_a_storm_of_renewals() {
 
 /// What the clients of each key were told: the end of the latest hold, and its token.
 #[derive(Default)]
-struct Told(Mutex<HashMap<String, (Instant, Token)>>);
+struct LeaseEnds(Mutex<HashMap<String, (Instant, Token)>>);
 
-impl Told {
+impl LeaseEnds {
     /// A client holds the key from `from` until `until`.
     fn holds(&self, key: &str, from: Instant, until: Instant, token: Token) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +92,12 @@ const LEASES: usize = 200;
 const LONG: Duration = Duration::from_secs(45);
 
 /// A client that holds its key, renews, gives it back now and then, and asks whatever gateway answers.
-async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Told>, end: Instant) -> usize {
+async fn client(
+    n: usize,
+    gateways: Arc<Mutex<Vec<Arc<Gateway>>>>,
+    told: Arc<LeaseEnds>,
+    end: Instant,
+) -> usize {
     let (key, mut held) = (format!("job/{}", n / 2), 0);
     let mut turn = n;
     while Instant::now() < end {
@@ -104,7 +112,7 @@ async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Tol
         if answer.status != 201 {
             continue;
         }
-        let lease = Lease::granted(&answer);
+        let lease = ClientLease::granted(&answer);
         let token = lease.token();
         held += 1;
         // The hold begins with the answer. No other client may have been told that it holds the key at that time.
@@ -116,7 +124,7 @@ async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Tol
             tokio::time::sleep(Duration::from_millis(150)).await;
             let asked = Instant::now();
             let path = format!("/.fencegate/v1/leases/{}/renew", lease.reference);
-            let renewed = lease.under(fencegate_tests::client::Ask::post(&path)).to(any.public).await;
+            let renewed = lease.under(fencegate_tests::client::TestRequest::post(&path)).to(any.public).await;
             match renewed {
                 Ok(answer) if answer.status == 200 => {
                     told.holds(&key, Instant::now(), until(&said(&answer), asked), token);
@@ -127,7 +135,7 @@ async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Tol
         // The client gives the key back, and does not count on it from here on.
         let path = format!("/.fencegate/v1/leases/{}", lease.reference);
         told.gives_back(&key, token);
-        let release = fencegate_tests::client::Ask::with_method("DELETE", &path);
+        let release = fencegate_tests::client::TestRequest::with_method("DELETE", &path);
         drop(lease.under(release).to(any.public).await);
     }
     held
@@ -135,14 +143,14 @@ async fn client(n: usize, gateways: Arc<Mutex<Vec<Arc<Gateway>>>>, told: Arc<Tol
 
 #[tokio::test]
 async fn of_two_hundred_leases_no_two_hold_one_key_while_three_gateways_are_killed_in_turn() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policies: Vec<_> = (1..=3).map(|n| tokens.policy(&site, &format!("gw-{n}"))).collect();
     let mut started = Vec::new();
     for policy in &policies {
         started.push(Arc::new(Gateway::start(policy).await));
     }
     let gateways = Arc::new(Mutex::new(started));
-    let (told, end) = (Arc::<Told>::default(), Instant::now() + LONG);
+    let (told, end) = (Arc::<LeaseEnds>::default(), Instant::now() + LONG);
     let clients: Vec<_> =
         (0..LEASES).map(|n| tokio::spawn(client(n, gateways.clone(), told.clone(), end))).collect();
     let mut kills = 0;

@@ -10,10 +10,10 @@ use std::{
 use fencegate_tests::{
     matrix::{
         catalogue::CASES,
-        experiment::Run,
-        ruling::{Ruling, Verdict},
+        experiment::CaseRun,
+        ruling::{RunVerdict, Verdict},
         series,
-        tally::{Tally, state_of_sources},
+        tally::{MatrixReport, state_of_sources},
     },
     scratch,
 };
@@ -29,14 +29,14 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// The runs of all selected cases, seed by seed. If the time is short, each case has been played with the first seed.
-fn wanted() -> Vec<Run> {
+fn wanted() -> Vec<CaseRun> {
     let only = env::var("FENCEGATE_FAULTS_ONLY").unwrap_or_default();
     let cases = || CASES.iter().filter(|case| case.name.contains(&only));
     SEEDS.into_iter().flat_map(|seed| cases().flat_map(move |case| case.runs(seed))).collect()
 }
 
-fn line(ruling: &Ruling) -> String {
-    let Ruling { case, level, seed, executions, hand_overs, stale, hit, violations, .. } = ruling;
+fn line(ruling: &RunVerdict) -> String {
+    let RunVerdict { case, level, seed, executions, hand_overs, stale, hit, violations, .. } = ruling;
     let recovery = ruling.recovery.map_or("-".to_owned(), |time| format!("{time:.1} s"));
     format!(
         "{case} at {level}, seed {seed}: {executions} executions, {hand_overs} hand-overs, {stale} stale, {hit} hit, \
@@ -53,8 +53,9 @@ async fn every_accident_breaks_nothing_that_is_promised() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let state = state_of_sources(root);
     let again = number("FENCEGATE_FAULTS_AGAIN").is_some();
-    let mut tally = if again { Tally::fresh(&folder, &state) } else { Tally::resumed(&folder, &state) };
-    let runs: Vec<Run> = wanted().into_iter().filter(|run| !tally.has(run)).collect();
+    let mut tally =
+        if again { MatrixReport::fresh(&folder, &state) } else { MatrixReport::resumed(&folder, &state) };
+    let runs: Vec<CaseRun> = wanted().into_iter().filter(|run| !tally.has(run)).collect();
     let (all, mut ruled) = (runs.len(), 0);
     series::plays(runs, LANES, until, |ruling| {
         println!("{}", line(&ruling));

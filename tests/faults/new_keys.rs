@@ -11,9 +11,9 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Client},
+    client::{Http1Client, TestRequest},
     gateway::Gateway,
-    site::Site,
+    site::TestSite,
     zookeeper::ask,
 };
 use serde_json::json;
@@ -32,12 +32,12 @@ const LOOK: Duration = Duration::from_secs(5);
 const SLACK: usize = 300;
 
 async fn client(gateway: SocketAddr, next: Arc<AtomicUsize>, over: Arc<AtomicBool>) {
-    let mut connection = Client::connect(gateway).await.expect("listens");
+    let mut connection = Http1Client::connect(gateway).await.expect("listens");
     let mut ticks = interval(PACE);
     while !over.load(Ordering::Relaxed) {
         ticks.tick().await;
         let key = next.fetch_add(1, Ordering::Relaxed);
-        let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+        let answer = connection.send(&TestRequest::post(&format!("/pay/{key}"))).await.expect("answered");
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 }
@@ -50,7 +50,7 @@ async fn znodes(server: SocketAddr) -> usize {
 
 #[tokio::test]
 async fn three_hundred_new_keys_in_a_second_for_five_minutes_leave_a_level_number_of_nodes() {
-    let (_zookeeper, site) = Site::on_its_own().await;
+    let (_zookeeper, site) = TestSite::on_its_own().await;
     let policy = |name: &str, hold| {
         site.policy(name).with("/zookeeper/session_timeout", "12s").with("/defaults/hold", hold)
     };

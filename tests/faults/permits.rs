@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    crowd::{Storm, most_at_once},
-    guarded::Guarded,
+    crowd::{RestartLoad, most_at_once},
+    guarded::GuardedSite,
 };
 
 const PERMITS: usize = 3;
 
 #[tokio::test]
 async fn of_ten_thousand_requests_never_more_than_so_many_are_at_work_behind_a_guard() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     guarded.site.origin.works_for(Duration::from_millis(5));
     let guard = guarded.guard().await;
-    let storm = Storm { accounts: 4, clients: 24, rounds: 20, requests: 500 };
+    let storm = RestartLoad { accounts: 4, clients: 24, rounds: 20, requests: 500 };
     let policy = |name: &str| {
         let policy = guarded.policy(name, &[guard.public]).with("/routes/0/fence/queue", 200);
         policy.with("/routes/0/fence/permits", PERMITS)

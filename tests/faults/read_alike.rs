@@ -1,7 +1,9 @@
 //! The promise `read_alike` with random texts, read by the real programs in this run.
 
 use fencegate_policies::path::CanonicalPath;
-use fencegate_tests::foreign_readings::{asked_programs::readings, made_keys::MadeKeys, reading::Part};
+use fencegate_tests::foreign_readings::{
+    asked_programs::readings, made_keys::KeyReader, reading::RequestPart,
+};
 use proptest::{
     prelude::*,
     strategy::ValueTree,
@@ -18,9 +20,9 @@ fn texts(strategy: impl Strategy<Value = String>) -> Vec<String> {
     (0..TEXTS).map(|_| next()).collect()
 }
 
-fn compared(part: Part, texts: &[String], (same, refused): (usize, usize)) {
+fn compared(part: RequestPart, texts: &[String], (same, refused): (usize, usize)) {
     let seen =
-        MadeKeys::default().compare(part, &readings(part, texts)).unwrap_or_else(|why| panic!("{why}"));
+        KeyReader::default().compare(part, &readings(part, texts)).unwrap_or_else(|why| panic!("{why}"));
     println!("{part:?}: {seen:?}");
     assert!(seen.same >= same && seen.refused >= refused, "{seen:?}: the texts prove little");
 }
@@ -34,13 +36,13 @@ fn no_path_is_read_otherwise() {
     let forwarded = texts.iter().map(|text| CanonicalPath::parse(text).as_str().to_owned());
     let forwarded: Vec<String> = forwarded.collect();
     texts.extend(forwarded);
-    compared(Part::Path, &texts, (1000, 1000));
+    compared(RequestPart::Path, &texts, (1000, 1000));
 }
 
 #[test]
 fn no_parameter_is_read_otherwise() {
     compared(
-        Part::Query,
+        RequestPart::Query,
         &texts(
             "((account_id|ACCOUNT_ID|account%5Fid|%61ccount_id|account[.+ -]id|account\\[id\\]?|account_id(\\[\\]|%00x?|\\+|%20|\\[0\\])|\\+account_id|id|x|account|%C3%A9|)(=([a-c1]|%3[0-9]|%2[5-9bB]|\\+|%20|%C3%A9|é|=|%E2%82%AC|%E2%82|%ff|%00|%0a|%|%z1|&&|;|\\?|/){0,4})?&?){0,4}",
         ),
@@ -76,5 +78,5 @@ fn any_body() -> impl Strategy<Value = String> {
 
 #[test]
 fn no_member_is_read_otherwise() {
-    compared(Part::Body, &texts(any_body()), (500, 500));
+    compared(RequestPart::Body, &texts(any_body()), (500, 500));
 }

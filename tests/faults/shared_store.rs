@@ -9,24 +9,24 @@ use std::time::Duration;
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     patience::patiently,
-    postgres::{Database, Follows, Server},
-    severable::Severable,
+    postgres::{PostgresServer, StandbyMode, TestDatabase},
+    severable::TcpProxy,
 };
 use tokio::{task::block_in_place, time::sleep};
 
-use self::fleet::{Fleet, Which};
+use self::fleet::{GuardFleet, GuardNumber};
 
 /// Longer than the guards wait for each other's beats.
 const FROZEN: Duration = Duration::from_secs(8);
 /// Between two accidents.
 const FAIR: Duration = Duration::from_secs(8);
 
-fn server() -> Server {
-    block_in_place(|| Server::start(&[]))
+fn server() -> PostgresServer {
+    block_in_place(|| PostgresServer::start(&[]))
 }
 
 /// Polls, because the database sends no event for this.
-async fn rest(database: &Database) {
+async fn rest(database: &TestDatabase) {
     const AT_WORK: &str = "SELECT count(*) FROM fencegate.at_work WHERE key LIKE '%/rests-%'";
     while block_in_place(|| database.run(AT_WORK)) != "0" {
         sleep(Duration::from_millis(5)).await;
@@ -37,8 +37,8 @@ async fn rest(database: &Database) {
 async fn guards_are_killed_one_after_the_other() {
     let server = server();
     let database = server.fresh_database();
-    let mut fleet = Fleet::at(&database.url(), None).await;
-    for which in [Which::One, Which::Two, Which::One, Which::Two] {
+    let mut fleet = GuardFleet::at(&database.url(), None).await;
+    for which in [GuardNumber::One, GuardNumber::Two, GuardNumber::One, GuardNumber::Two] {
         sleep(FAIR).await;
         let resting = fleet.lets_rest().await;
         // A client has its answer a moment before the database has the end of the dispatch.
@@ -54,8 +54,8 @@ async fn guards_are_killed_one_after_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_stand_still_for_longer_than_their_lease() {
     let server = server();
-    let mut fleet = Fleet::at(&server.fresh_database().url(), None).await;
-    for which in [Which::One, Which::Two, Which::One] {
+    let mut fleet = GuardFleet::at(&server.fresh_database().url(), None).await;
+    for which in [GuardNumber::One, GuardNumber::Two, GuardNumber::One] {
         sleep(FAIR).await;
         fleet.guard(which).signal(Signal::STOP);
         sleep(FROZEN).await;
@@ -70,8 +70,8 @@ async fn guards_stand_still_for_longer_than_their_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_is_restarted_and_killed() {
     let mut server = server();
-    let mut fleet = Fleet::at(&server.fresh_database().url(), None).await;
-    for accident in [Server::stop, Server::kill, Server::stop, Server::kill] {
+    let mut fleet = GuardFleet::at(&server.fresh_database().url(), None).await;
+    for accident in [PostgresServer::stop, PostgresServer::kill, PostgresServer::stop, PostgresServer::kill] {
         sleep(FAIR).await;
         block_in_place(|| {
             accident(&mut server);
@@ -87,8 +87,8 @@ async fn the_server_is_restarted_and_killed() {
 async fn the_connection_of_one_guard_is_cut_and_goes_silent() {
     let server = server();
     let database = server.fresh_database();
-    let cut = Severable::before(database.address).await;
-    let mut fleet = Fleet::at(&database.url(), Some(&database.url_at(&[cut.address]))).await;
+    let cut = TcpProxy::before(database.address).await;
+    let mut fleet = GuardFleet::at(&database.url(), Some(&database.url_at(&[cut.address]))).await;
     for _ in 0..3 {
         sleep(FAIR / 2).await;
         cut.breaks_all();
@@ -104,10 +104,10 @@ async fn the_connection_of_one_guard_is_cut_and_goes_silent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_synchronous_standby_takes_the_place_of_a_killed_primary() {
     let mut primary = server();
-    let standby = block_in_place(|| primary.standby(Follows::Synchronously));
+    let standby = block_in_place(|| primary.standby(StandbyMode::Synchronously));
     let database = primary.fresh_database();
     let both = database.url_at(&[primary.address(), standby.address()]);
-    let mut fleet = Fleet::at(&both, None).await;
+    let mut fleet = GuardFleet::at(&both, None).await;
     sleep(2 * FAIR).await;
     block_in_place(|| {
         primary.kill();

@@ -5,18 +5,18 @@ use std::{
     fmt,
 };
 
-use crate::modules::Edges;
+use crate::modules::ModuleEdges;
 
 /// The shortest circle in a group of modules that all lead to each other.
 #[derive(Debug)]
-pub(crate) struct Circle {
+pub(crate) struct ModuleCycle {
     /// The number of modules in the group.
     pub(crate) modules: usize,
     way: Vec<String>,
 }
 
 /// One circle for each group of modules that lead to each other.
-pub(crate) fn shortest(edges: &Edges) -> Vec<Circle> {
+pub(crate) fn shortest(edges: &ModuleEdges) -> Vec<ModuleCycle> {
     let reached: BTreeMap<_, _> = edges.keys().map(|from| (from, reached_from(edges, from))).collect();
     let mut told: BTreeSet<&String> = BTreeSet::new();
     let mut circles = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn shortest(edges: &Edges) -> Vec<Circle> {
         let group: BTreeSet<&String> = all.iter().filter(leads_back).copied().collect();
         let ways = group.iter().filter_map(|module| way_back(edges, module));
         let way = ways.min_by_key(Vec::len).expect("each of them leads back to itself");
-        circles.push(Circle {
+        circles.push(ModuleCycle {
             modules: group.len(),
             way: way.into_iter().map(|(user, used)| line(edges, user, used)).collect(),
         });
@@ -37,12 +37,12 @@ pub(crate) fn shortest(edges: &Edges) -> Vec<Circle> {
     circles
 }
 
-fn line(edges: &Edges, user: &str, used: &str) -> String {
+fn line(edges: &ModuleEdges, user: &str, used: &str) -> String {
     let items = Vec::from_iter(edges[user][used].iter().map(String::as_str)).join(", ");
     format!("{user} uses {items} of {used}")
 }
 
-fn reached_from<'e>(edges: &'e Edges, from: &str) -> BTreeSet<&'e String> {
+fn reached_from<'e>(edges: &'e ModuleEdges, from: &str) -> BTreeSet<&'e String> {
     let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(from) = next.pop() {
         for to in edges.get(from).into_iter().flat_map(BTreeMap::keys) {
@@ -55,7 +55,7 @@ fn reached_from<'e>(edges: &'e Edges, from: &str) -> BTreeSet<&'e String> {
 }
 
 /// The shortest way from a module back to it, edge by edge.
-fn way_back<'e>(edges: &'e Edges, module: &'e str) -> Option<Vec<(&'e str, &'e str)>> {
+fn way_back<'e>(edges: &'e ModuleEdges, module: &'e str) -> Option<Vec<(&'e str, &'e str)>> {
     let mut before: BTreeMap<&str, &str> = BTreeMap::new();
     let mut next = VecDeque::from([module]);
     while let Some(from) = next.pop_front() {
@@ -79,7 +79,7 @@ fn way_back<'e>(edges: &'e Edges, module: &'e str) -> Option<Vec<(&'e str, &'e s
     }
 }
 
-impl fmt::Display for Circle {
+impl fmt::Display for ModuleCycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.way.iter().try_for_each(|line| writeln!(f, "    {line}"))
     }
@@ -88,10 +88,10 @@ impl fmt::Display for Circle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{modules::Modules, sources::Sources};
+    use crate::{modules::ModuleTree, sources::SourceFiles};
 
     fn told(files: &[(&str, &str)]) -> Vec<String> {
-        let modules = Modules::of(&Sources::made_up(files), "lib.rs");
+        let modules = ModuleTree::of(&SourceFiles::made_up(files), "lib.rs");
         shortest(&modules.edges()).iter().map(ToString::to_string).collect()
     }
 

@@ -10,20 +10,20 @@ use toml::{Table, Value};
 
 /// The crates, and whom each of them knows.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Floors {
+pub(crate) struct CrateLayers {
     /// From the top to the bottom.
-    pub(crate) crates: Vec<Crate>,
+    pub(crate) crates: Vec<LayerCrate>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Crate {
+pub(crate) struct LayerCrate {
     pub(crate) name: String,
     /// Below the root of the workspace. Empty in the document.
     pub(crate) folder: String,
     pub(crate) knows: BTreeSet<String>,
 }
 
-impl Floors {
+impl CrateLayers {
     /// Reads the block that begins with ```` ```floors ````: in each line a crate, a colon, and whom it knows.
     pub(crate) fn parse(document: &str) -> Option<Self> {
         let (_, block) = document.split_once("```floors\n")?;
@@ -31,7 +31,7 @@ impl Floors {
         let line = |line: &str| {
             let (name, knows) = line.split_once(':')?;
             let knows = knows.split_whitespace().map(str::to_owned).collect();
-            Some(Crate { name: name.trim().to_owned(), folder: String::new(), knows })
+            Some(LayerCrate { name: name.trim().to_owned(), folder: String::new(), knows })
         };
         block.lines().map(line).collect::<Option<_>>().map(|crates| Self { crates })
     }
@@ -49,9 +49,9 @@ impl Floors {
             let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
             let tables = kinds.iter().filter_map(|kind| manifest.get(*kind).and_then(Value::as_table));
             let knows = tables.flat_map(Table::keys).filter(|known| ours.contains(*known)).cloned().collect();
-            Crate { name: name(manifest), folder: folder.clone(), knows }
+            LayerCrate { name: name(manifest), folder: folder.clone(), knows }
         };
-        let mut crates: Vec<Crate> = manifests.iter().map(read).collect();
+        let mut crates: Vec<LayerCrate> = manifests.iter().map(read).collect();
         let known: BTreeSet<String> = crates.iter().flat_map(|one| one.knows.clone()).collect();
         crates.retain(|one| !one.knows.is_empty() || known.contains(&one.name));
         let mut floors = Self { crates };
@@ -120,15 +120,16 @@ mod tests {
 
     #[test]
     fn who_stands_below_knows_nobody_above() {
-        let floors = Floors::parse("Before.\n```floors\nroof: wall\nwall: roof cellar\ncellar:\n```\nAfter.");
+        let floors =
+            CrateLayers::parse("Before.\n```floors\nroof: wall\nwall: roof cellar\ncellar:\n```\nAfter.");
         assert_eq!(floors.expect("a block").wrong_way(), ["wall knows roof"]);
-        assert_eq!(Floors::parse("No block."), None);
+        assert_eq!(CrateLayers::parse("No block."), None);
     }
 
     #[test]
     fn what_is_built_and_not_written_is_told() {
         let [written, built] = ["roof: wall\nwall:\n", "roof: wall cellar\nwall:\ncellar:\n"]
-            .map(|block| Floors::parse(&format!("```floors\n{block}```")).expect("a block"));
+            .map(|block| CrateLayers::parse(&format!("```floors\n{block}```")).expect("a block"));
         assert_eq!(
             written.differing(&built),
             ["cellar: written: (is not there); built: ", "roof: written: wall; built: cellar wall"]

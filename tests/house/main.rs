@@ -20,12 +20,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate_tests::mutants::Mutants;
+use fencegate_tests::mutants::MutantList;
 
 use self::{
-    floors::Floors,
-    modules::{Edges, Modules},
-    sources::Sources,
+    floors::CrateLayers,
+    modules::{ModuleEdges, ModuleTree},
+    sources::SourceFiles,
     translation::Document,
 };
 
@@ -33,14 +33,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-fn written() -> Floors {
+fn written() -> CrateLayers {
     let text = fs::read_to_string(root().join("gateway/ARCHITECTURE.md")).expect("the document");
-    Floors::parse(&text).expect("a block of floors")
+    CrateLayers::parse(&text).expect("a block of floors")
 }
 
 #[test]
 fn crates_know_whom_the_document_lets_them_know_and_no_other() {
-    let (written, built) = (written(), Floors::of_workspace(&root()));
+    let (written, built) = (written(), CrateLayers::of_workspace(&root()));
     assert_eq!(written.wrong_way(), Vec::<String>::new(), "whoever is known stands below");
     let differing: Vec<_> = written.differing(&built);
     assert!(
@@ -54,8 +54,8 @@ fn crates_know_whom_the_document_lets_them_know_and_no_other() {
 const ROOTS: [&str; 2] = ["lib.rs", "main.rs"];
 
 /// All that the compiler builds by itself, by the folder of its sources.
-fn built() -> impl Iterator<Item = (String, Modules)> {
-    let folders = Floors::of_workspace(&root()).crates.into_iter().map(|one| one.folder);
+fn built() -> impl Iterator<Item = (String, ModuleTree)> {
+    let folders = CrateLayers::of_workspace(&root()).crates.into_iter().map(|one| one.folder);
     let places = folders.flat_map(|folder| {
         let places = match folder.as_str() {
             "tests" => &[
@@ -66,15 +66,15 @@ fn built() -> impl Iterator<Item = (String, Modules)> {
         places.iter().map(move |place| format!("{folder}/{place}"))
     });
     places.map(|place| {
-        let sources = Sources::read(&root().join(&place));
+        let sources = SourceFiles::read(&root().join(&place));
         let start = ROOTS.into_iter().find(|start| sources.get(start).is_some());
-        let modules = Modules::of(&sources, start.expect("a library, or tests"));
+        let modules = ModuleTree::of(&sources, start.expect("a library, or tests"));
         (place, modules)
     })
 }
 
 /// The uses between the modules of each crate or kind of tests.
-fn edges() -> impl Iterator<Item = (String, Edges)> {
+fn edges() -> impl Iterator<Item = (String, ModuleEdges)> {
     built().map(|(place, modules)| {
         let edges = modules.edges();
         assert!(!edges.is_empty() || !place.ends_with("/src"), "{place}: nothing was found");
@@ -111,7 +111,7 @@ fn no_two_folders_of_a_crate_use_each_other() {
 
 #[test]
 fn the_picture_of_the_floors_is_current() {
-    let floors = Floors::of_workspace(&root());
+    let floors = CrateLayers::of_workspace(&root());
     let drawn = picture::draw(&floors, &root());
     let file = root().join("gateway/floors.svg");
     if env::var_os("REWRITE").is_some() {
@@ -212,7 +212,7 @@ fn the_duel_of_locks_is_told_as_its_report_has_it() {
 
 #[test]
 fn what_no_test_can_notice_is_of_code_that_is_there() {
-    let told = mutants::complaints(&root(), &Mutants::stored());
+    let told = mutants::complaints(&root(), &MutantList::stored());
     assert!(told.is_empty(), "tests/mutants.toml:\n{}", told.join("\n"));
 }
 

@@ -7,42 +7,42 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::{
-    reading::{Names, Read},
-    sources::Sources,
+    reading::{ModuleItems, ModulePath},
+    sources::SourceFiles,
 };
 
 /// For each module, the modules whose items it uses, and these items. The crate itself is called `crate`.
-pub(crate) type Edges = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+pub(crate) type ModuleEdges = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// All modules of a crate, by their names one behind the other.
-pub(crate) struct Modules(BTreeMap<Names, Module>);
+pub(crate) struct ModuleTree(BTreeMap<ModulePath, Module>);
 
 struct Module {
-    read: Read,
+    read: ModuleItems,
     /// The module whose file this one stands in.
-    file: Names,
+    file: ModulePath,
     children: HashSet<String>,
 }
 
 /// What a path leads to.
-enum Found {
-    Module(Names),
-    Item { of: Names, name: String },
+enum PathTarget {
+    Module(ModulePath),
+    Item { of: ModulePath, name: String },
 }
 
-impl Modules {
+impl ModuleTree {
     /// `root`: the file that the compiler begins with.
-    pub(crate) fn of(sources: &Sources, root: &str) -> Self {
+    pub(crate) fn of(sources: &SourceFiles, root: &str) -> Self {
         let mut all = Self(BTreeMap::new());
-        all.add_file(sources, Names::new(), root, "");
+        all.add_file(sources, ModulePath::new(), root, "");
         all
     }
 
     /// `folder`: where the files of its children are.
-    fn add_file(&mut self, sources: &Sources, name: Names, file: &str, folder: &str) {
+    fn add_file(&mut self, sources: &SourceFiles, name: ModulePath, file: &str, folder: &str) {
         let text = sources.get(file).unwrap_or_else(|| panic!("{file} is there"));
         let tree = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let read = Read::of(&tree);
+        let read = ModuleItems::of(&tree);
         for child in &read.elsewhere {
             let (file, folder) =
                 sources.find(folder, child).unwrap_or_else(|| panic!("{file}: the file of `mod {child}`"));
@@ -51,7 +51,7 @@ impl Modules {
         self.add(name.clone(), name, read);
     }
 
-    fn add(&mut self, name: Names, file: Names, mut read: Read) {
+    fn add(&mut self, name: ModulePath, file: ModulePath, mut read: ModuleItems) {
         let within = std::mem::take(&mut read.within);
         let here = within.iter().map(|(child, _)| child.clone());
         let children = here.chain(read.elsewhere.iter().cloned()).collect();
@@ -61,12 +61,13 @@ impl Modules {
         self.0.insert(name, Module { read, file, children });
     }
 
-    pub(crate) fn edges(&self) -> Edges {
-        let mut edges = Edges::new();
+    pub(crate) fn edges(&self) -> ModuleEdges {
+        let mut edges = ModuleEdges::new();
         for (name, module) in &self.0 {
             let imports = module.read.imports.iter().map(|import| &import.path);
             for path in imports.chain(&module.read.globs).chain(&module.read.mentions) {
-                let Some(Found::Item { of, name: item }) = self.resolve(name, path, false, &mut Vec::new())
+                let Some(PathTarget::Item { of, name: item }) =
+                    self.resolve(name, path, false, &mut Vec::new())
                 else {
                     continue;
                 };
@@ -83,11 +84,11 @@ impl Modules {
     /// `module`: prefer a module if an item has the same name.
     fn resolve(
         &self,
-        from: &Names,
+        from: &ModulePath,
         path: &[String],
         module: bool,
-        seen: &mut Vec<(Names, Names)>,
-    ) -> Option<Found> {
+        seen: &mut Vec<(ModulePath, ModulePath)>,
+    ) -> Option<PathTarget> {
         // Imports that refer to each other would never end.
         if seen.iter().any(|(module, names)| module == from && names == path) {
             return None;
@@ -96,7 +97,7 @@ impl Modules {
         let mut at = from.clone();
         let mut rest = path;
         match rest.first()?.as_str() {
-            "crate" => (at, rest) = (Names::new(), &rest[1..]),
+            "crate" => (at, rest) = (ModulePath::new(), &rest[1..]),
             "self" => rest = &rest[1..],
             "super" => {}
             _ => return self.walk(at, rest, module, seen),
@@ -110,30 +111,37 @@ impl Modules {
 
     fn walk(
         &self,
-        mut at: Names,
+        mut at: ModulePath,
         path: &[String],
         module: bool,
-        seen: &mut Vec<(Names, Names)>,
-    ) -> Option<Found> {
+        seen: &mut Vec<(ModulePath, ModulePath)>,
+    ) -> Option<PathTarget> {
         for (place, name) in path.iter().enumerate() {
             let goes_on = place + 1 < path.len();
             match self.look_up(&at, name, module || goes_on, seen)? {
-                Found::Module(next) => at = next,
+                PathTarget::Module(next) => at = next,
                 // The rest of the path belongs to the item: variants, functions, constants.
-                item @ Found::Item { .. } => return Some(item),
+                item @ PathTarget::Item { .. } => return Some(item),
             }
         }
-        Some(Found::Module(at))
+        Some(PathTarget::Module(at))
     }
 
     /// What a name means in a module.
-    fn look_up(&self, at: &Names, name: &str, module: bool, seen: &mut Vec<(Names, Names)>) -> Option<Found> {
+    fn look_up(
+        &self,
+        at: &ModulePath,
+        name: &str,
+        module: bool,
+        seen: &mut Vec<(ModulePath, ModulePath)>,
+    ) -> Option<PathTarget> {
         let here = self.0.get(at)?;
-        let child =
-            || here.children.contains(name).then(|| Found::Module([&at[..], &[name.to_owned()]].concat()));
+        let child = || {
+            here.children.contains(name).then(|| PathTarget::Module([&at[..], &[name.to_owned()]].concat()))
+        };
         let item = || {
             let is_here = here.read.items.iter().any(|item| item == name);
-            is_here.then(|| Found::Item { of: at.clone(), name: name.to_owned() })
+            is_here.then(|| PathTarget::Item { of: at.clone(), name: name.to_owned() })
         };
         let own = if module { child().or_else(item) } else { item().or_else(child) };
         if own.is_some() {
@@ -144,7 +152,7 @@ impl Modules {
             return Some(found);
         }
         here.read.globs.iter().find_map(|glob| match self.resolve(at, glob, true, seen)? {
-            Found::Module(all) if all != *at => self.look_up(&all, name, module, seen),
+            PathTarget::Module(all) if all != *at => self.look_up(&all, name, module, seen),
             _ => None,
         })
     }
@@ -159,7 +167,7 @@ mod tests {
     use super::*;
 
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
-        let edges = Modules::of(&Sources::made_up(files), "lib.rs").edges();
+        let edges = ModuleTree::of(&SourceFiles::made_up(files), "lib.rs").edges();
         let of = |user: &String, used: &BTreeMap<String, BTreeSet<String>>| {
             let line = |(of, items): (&String, &BTreeSet<String>)| {
                 format!("{user} uses {} of {of}", Vec::from_iter(items.iter().cloned()).join(", "))

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use fencegate_tests::mutants::{Mutants, Survivor};
+use fencegate_tests::mutants::{MutantList, Survivor};
 use syn::visit::{self, Visit};
 
 /// One sentence for each mistake in the list.
-pub(crate) fn complaints(root: &Path, list: &Mutants) -> Vec<String> {
+pub(crate) fn complaints(root: &Path, list: &MutantList) -> Vec<String> {
     let mut told = Vec::new();
     let files: Vec<&String> = list.code.iter().flat_map(|code| &code.files).collect();
     for file in &files {
@@ -39,15 +39,15 @@ pub(crate) fn complaints(root: &Path, list: &Mutants) -> Vec<String> {
 /// The names of all functions in a file, methods included.
 fn functions(file: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(file).expect("a source file");
-    let mut named = Named::default();
+    let mut named = FunctionNames::default();
     named.visit_file(&syn::parse_file(&text).expect("a source file"));
     named.0
 }
 
 #[derive(Default)]
-struct Named(BTreeSet<String>);
+struct FunctionNames(BTreeSet<String>);
 
-impl<'ast> Visit<'ast> for Named {
+impl<'ast> Visit<'ast> for FunctionNames {
     fn visit_signature(&mut self, signature: &'ast syn::Signature) {
         self.0.insert(signature.ident.to_string());
         visit::visit_signature(self, signature);
@@ -66,9 +66,9 @@ fn a_list_that_fell_behind_is_told() {
     let token = "policies/src/token.rs";
     let code = || {
         let files = vec![token.into()];
-        vec![fencegate_tests::mutants::Code { package: "p".into(), files, simulated: Vec::new() }]
+        vec![fencegate_tests::mutants::MutatedPackage { package: "p".into(), files, simulated: Vec::new() }]
     };
-    let list = |survivor| Mutants { code: code(), survivor };
+    let list = |survivor| MutantList { code: code(), survivor };
     let good = || survivor(token, "replace | with ^ in hex");
     assert_eq!(complaints(&root, &list(vec![good()])), Vec::<String>::new());
     for (bad, many) in [
@@ -81,6 +81,6 @@ fn a_list_that_fell_behind_is_told() {
     ] {
         assert_eq!(complaints(&root, &list(bad.clone())).len(), many, "{bad:?}");
     }
-    let gone = Mutants { code: code(), survivor: Vec::new() };
+    let gone = MutantList { code: code(), survivor: Vec::new() };
     assert_eq!(complaints(Path::new("/nowhere"), &gone).len(), 1);
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    floors::{Crate, Floors},
-    sources::Sources,
+    floors::{CrateLayers, LayerCrate},
+    sources::SourceFiles,
 };
 
 const BOX: (usize, usize) = (220, 74);
@@ -20,10 +20,10 @@ const FILES: usize = 10;
 const LINES: usize = 1000;
 
 /// The picture has no date and no path of this machine, and its numbers are rounded.
-pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
+pub(crate) fn draw(floors: &CrateLayers, root: &Path) -> String {
     let heights = floors.heights();
     let top = heights.values().copied().max().unwrap_or(0);
-    let mut storeys: Vec<Vec<&Crate>> = vec![Vec::new(); top + 1];
+    let mut storeys: Vec<Vec<&LayerCrate>> = vec![Vec::new(); top + 1];
     for one in &floors.crates {
         storeys[top - heights[&one.name]].push(one);
     }
@@ -56,7 +56,7 @@ pub(crate) fn draw(floors: &Floors, root: &Path) -> String {
     }
     for one in &floors.crates {
         let (x, y) = places[one.name.as_str()];
-        let (middle, sources) = (x + BOX.0 / 2, Sources::read(&root.join(&one.folder)));
+        let (middle, sources) = (x + BOX.0 / 2, SourceFiles::read(&root.join(&one.folder)));
         let [files, lines] = [(sources.files(), FILES), (sources.lines(), LINES)].map(|(n, to)| round(n, to));
         writeln!(
             svg,
@@ -103,7 +103,7 @@ fn sizes(line: &str) -> [usize; 2] {
 
 /// The crates that `one` depends on directly and not also through another crate. An arrow to each dependency would
 /// hide the floors.
-fn nearest<'f>(floors: &'f Floors, one: &'f Crate) -> Vec<&'f String> {
+fn nearest<'f>(floors: &'f CrateLayers, one: &'f LayerCrate) -> Vec<&'f String> {
     let known =
         |name: &str| &floors.crates.iter().find(|one| one.name == name).expect("of the workspace").knows;
     let mut further = BTreeSet::new();
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn an_arrow_leads_to_the_next_floor_and_not_past_it() {
         let floors =
-            Floors::parse("```floors\nroof: wall cellar\nwall: cellar\ncellar:\n```").expect("a block");
+            CrateLayers::parse("```floors\nroof: wall cellar\nwall: cellar\ncellar:\n```").expect("a block");
         assert_eq!(nearest(&floors, &floors.crates[0]), ["wall"]);
         assert_eq!([round(4, 10), round(26, 10), round(12_600, 1000)], ["10", "30", "13,000"]);
     }

@@ -8,29 +8,29 @@ use syn::{
 };
 
 /// Names one behind the other, as in `crate::lock::Slot`.
-pub(crate) type Names = Vec<String>;
+pub(crate) type ModulePath = Vec<String>;
 
 /// The items of one module. The contents of functions count as contents of the module.
 #[derive(Debug, Default)]
-pub(crate) struct Read {
+pub(crate) struct ModuleItems {
     pub(crate) items: Vec<String>,
-    pub(crate) imports: Vec<Import>,
+    pub(crate) imports: Vec<UseImport>,
     /// `use a::b::*`.
-    pub(crate) globs: Vec<Names>,
-    pub(crate) mentions: Vec<Names>,
+    pub(crate) globs: Vec<ModulePath>,
+    pub(crate) mentions: Vec<ModulePath>,
     /// Modules that are in files of their own.
     pub(crate) elsewhere: Vec<String>,
     /// Modules that stand here.
-    pub(crate) within: Vec<(String, Read)>,
+    pub(crate) within: Vec<(String, ModuleItems)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Import {
+pub(crate) struct UseImport {
     pub(crate) name: String,
-    pub(crate) path: Names,
+    pub(crate) path: ModulePath,
 }
 
-impl Read {
+impl ModuleItems {
     /// Reads a file, without the code that is built only for tests.
     pub(crate) fn of(file: &File) -> Self {
         let mut read = Self::default();
@@ -45,10 +45,10 @@ impl Read {
             UseTree::Path(path) => self.import(&path.tree, &then(&path.ident)),
             UseTree::Name(name) => {
                 let path = path_of(&name.ident);
-                self.imports.extend(path.last().cloned().map(|name| Import { name, path }));
+                self.imports.extend(path.last().cloned().map(|name| UseImport { name, path }));
             }
             UseTree::Rename(name) => {
-                self.imports.push(Import { name: plain(&name.rename), path: path_of(&name.ident) });
+                self.imports.push(UseImport { name: plain(&name.rename), path: path_of(&name.ident) });
             }
             UseTree::Glob(_) => self.globs.push(before.to_vec()),
             UseTree::Group(group) => group.items.iter().for_each(|tree| self.import(tree, before)),
@@ -57,7 +57,7 @@ impl Read {
 
     /// The tokens of a macro form no syntax tree. Each run of names with `::` between them is taken for a path.
     fn mention_all(&mut self, tokens: TokenStream) {
-        let (mut path, mut colons) = (Names::new(), 0);
+        let (mut path, mut colons) = (ModulePath::new(), 0);
         for token in tokens {
             match token {
                 TokenTree::Ident(name) => {
@@ -82,14 +82,14 @@ impl Read {
         self.mention(path);
     }
 
-    fn mention(&mut self, path: Names) {
+    fn mention(&mut self, path: ModulePath) {
         if !path.is_empty() {
             self.mentions.push(path);
         }
     }
 }
 
-impl<'a> Visit<'a> for Read {
+impl<'a> Visit<'a> for ModuleItems {
     fn visit_item(&mut self, item: &'a Item) {
         let (attributes, name) = head(item);
         if is_for_tests(attributes) {

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// Texts by their paths below `src`, with `/` between folders.
-pub(crate) struct Sources(BTreeMap<String, String>);
+pub(crate) struct SourceFiles(BTreeMap<String, String>);
 
-impl Sources {
+impl SourceFiles {
     pub(crate) fn read(folder: &Path) -> Self {
         let mut all = BTreeMap::new();
         collect(folder, "", &mut all);

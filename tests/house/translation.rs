@@ -51,7 +51,7 @@ pub(crate) fn figures(text: &str) -> Vec<String> {
 }
 
 #[derive(Default)]
-struct Section {
+struct TranslatedSection {
     /// Lines of code blocks, in their order and without comments.
     code: Vec<String>,
     /// What stands between backticks.
@@ -61,7 +61,7 @@ struct Section {
     figures: Vec<String>,
 }
 
-fn sections(document: &Document<'_>) -> Vec<Section> {
+fn sections(document: &Document<'_>) -> Vec<TranslatedSection> {
     let mut texts = vec![String::new()];
     for line in document.text.lines() {
         if line.starts_with("## ") {
@@ -74,13 +74,13 @@ fn sections(document: &Document<'_>) -> Vec<Section> {
     texts.iter().map(|text| section(document.folder, text)).collect()
 }
 
-fn section(folder: &str, text: &str) -> Section {
+fn section(folder: &str, text: &str) -> TranslatedSection {
     let prose = without_code(text).join("\n");
     let sorted = |mut all: Vec<String>| {
         all.sort();
         all
     };
-    Section {
+    TranslatedSection {
         code: code(text),
         words: sorted(prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()),
         links: sorted(links(folder, &prose)),

@@ -9,18 +9,18 @@ use std::{
     fmt,
 };
 
-use crate::modules::Edges;
+use crate::modules::ModuleEdges;
 
 /// Two modules beside each other that use each other.
 #[derive(Debug)]
-pub(crate) struct Breach {
+pub(crate) struct FolderCycle {
     rooms: [String; 2],
     /// For each of the two, the items of the other one that it uses.
     uses: [BTreeSet<String>; 2],
 }
 
 /// One breach for each pair of modules beside each other in which each uses the other, with all files below them.
-pub(crate) fn breaches(edges: &Edges) -> Vec<Breach> {
+pub(crate) fn breaches(edges: &ModuleEdges) -> Vec<FolderCycle> {
     let mut uses: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (user, used) in edges {
         for (definer, items) in used {
@@ -34,7 +34,7 @@ pub(crate) fn breaches(edges: &Edges) -> Vec<Breach> {
     let both = uses.iter().filter_map(|((one, other), there)| {
         let back = uses.get(&(other.clone(), one.clone()))?;
         (one < other)
-            .then(|| Breach { rooms: [one.clone(), other.clone()], uses: [there.clone(), back.clone()] })
+            .then(|| FolderCycle { rooms: [one.clone(), other.clone()], uses: [there.clone(), back.clone()] })
     });
     both.collect()
 }
@@ -48,7 +48,7 @@ fn rooms(user: &str, used: &str) -> Option<(String, String)> {
     room(&user).zip(room(&used)).filter(|(user, used)| user != "crate" && used != "crate")
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for FolderCycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [one, other] = &self.rooms;
         writeln!(f, "    {one} and {other}:")?;
@@ -59,10 +59,10 @@ impl fmt::Display for Breach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{circles, modules::Modules, sources::Sources};
+    use crate::{circles, modules::ModuleTree, sources::SourceFiles};
 
-    fn edges(files: &[(&str, &str)]) -> Edges {
-        Modules::of(&Sources::made_up(files), "lib.rs").edges()
+    fn edges(files: &[(&str, &str)]) -> ModuleEdges {
+        ModuleTree::of(&SourceFiles::made_up(files), "lib.rs").edges()
     }
 
     #[test]

@@ -11,7 +11,7 @@ const MEMORY_MB: u32 = 1000;
 const DEPTH: u32 = 200_000;
 
 /// The result of a search.
-struct Found {
+struct SpinResult {
     /// The first thing that went wrong, in SPIN's words.
     violation: Option<String>,
     states: String,
@@ -47,7 +47,7 @@ pub(crate) fn happens(model: &str, switches: &str, number: u8) {
     violates(model, &format!("{switches} SEE={number}"), "seen");
 }
 
-fn search(model: &str, switches: &str, optimize: &str) -> Found {
+fn search(model: &str, switches: &str, optimize: &str) -> SpinResult {
     let started = Instant::now();
     let dir = tempfile::tempdir().expect("a directory for one search");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/spin").join(format!("{model}.pml"));
@@ -60,7 +60,7 @@ fn search(model: &str, switches: &str, optimize: &str) -> Found {
     let options = [optimize, "-w", "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR", &memory, "-o", "pan", "pan.c"];
     run(dir.path(), Command::new("cc").args(options));
     let said = run(dir.path(), Command::new("./pan").arg(format!("-m{DEPTH}")));
-    Found {
+    SpinResult {
         violation: said.lines().find_map(|line| line.strip_prefix("pan:1: ")).map(str::to_owned),
         states: word_before(&said, "states, stored"),
         complete: complete(&said),
@@ -94,7 +94,7 @@ fn word_before(said: &str, words: &str) -> String {
 }
 
 /// A row of the table that `--nocapture` shows.
-fn report(model: &str, switches: &str, found: &Found) {
+fn report(model: &str, switches: &str, found: &SpinResult) {
     let outcome = found.violation.as_deref().unwrap_or("holds");
     println!(
         "{model:8} {switches:32} {:>9} states {:6.1?} s  {outcome}",

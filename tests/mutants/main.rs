@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_tests::mutants::{Code, Mutants, root, told};
+use fencegate_tests::mutants::{MutantList, MutatedPackage, root, told};
 
 /// So long it goes on at most, in minutes, unless `FENCEGATE_MUTANTS_MINUTES` says otherwise.
 const HOUR: u64 = 60;
@@ -18,14 +18,14 @@ const HOUR: u64 = 60;
 const LEAST: Duration = Duration::from_secs(300);
 
 /// The result of the changes in one package.
-struct Tried {
+struct PackageResult {
     noticed: usize,
     survived: Vec<(String, String)>,
 }
 
 #[test]
 fn whatever_is_changed_is_noticed_or_explained() {
-    let list = Mutants::stored().only(&env::var("FENCEGATE_MUTANTS_ONLY").unwrap_or_default());
+    let list = MutantList::stored().only(&env::var("FENCEGATE_MUTANTS_ONLY").unwrap_or_default());
     let minutes = env::var("FENCEGATE_MUTANTS_MINUTES").ok().and_then(|minutes| minutes.parse().ok());
     let (began, whole) = (Instant::now(), Duration::from_secs(60 * minutes.unwrap_or(HOUR)));
     let counts: Vec<usize> = list.code.iter().map(changes).collect();
@@ -47,7 +47,7 @@ fn whatever_is_changed_is_noticed_or_explained() {
     );
 }
 
-fn cargo_mutants(code: &Code) -> Vec<String> {
+fn cargo_mutants(code: &MutatedPackage) -> Vec<String> {
     // The schemas of `utoipa` are built only with a feature that the tests do not use.
     let words =
         ["cargo", "mutants", "--colors", "never", "--exclude-re", "utoipa::", "--package", &code.package];
@@ -60,7 +60,7 @@ fn folder() -> PathBuf {
 }
 
 /// The number of possible changes.
-fn changes(code: &Code) -> usize {
+fn changes(code: &MutatedPackage) -> usize {
     let words = cargo_mutants(code);
     let listed = Command::new(&words[0]).args(&words[1..]).arg("--list").current_dir(root()).output();
     let listed = listed.expect("cargo");
@@ -70,7 +70,7 @@ fn changes(code: &Code) -> usize {
     count
 }
 
-fn tried(code: &Code, at: usize, within: Duration) -> Tried {
+fn tried(code: &MutatedPackage, at: usize, within: Duration) -> PackageResult {
     let output = folder().join(format!("{at}-{}", code.package));
     // Removes the results of an earlier run.
     drop(fs::remove_dir_all(&output));
@@ -92,7 +92,7 @@ fn tried(code: &Code, at: usize, within: Duration) -> Tried {
     command.status().expect("coreutils");
     let of = |name: &str| lines(&output.join("mutants.out").join(name));
     let survived = of("missed.txt").iter().filter_map(|line| told(line)).collect();
-    Tried { noticed: of("caught.txt").len() + of("timeout.txt").len(), survived }
+    PackageResult { noticed: of("caught.txt").len() + of("timeout.txt").len(), survived }
 }
 
 /// The lines of a result file. There is none if the time was over before the first change.

@@ -2,11 +2,11 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use fencegate_tests::{scratch, site::Site};
+use fencegate_tests::{scratch, site::TestSite};
 use tempfile::TempDir;
 
 use super::{
-    Packages,
+    BuiltPackages,
     programs::{path, root, run},
     served::serves,
 };
@@ -54,12 +54,12 @@ const ARM64: &str = "aarch64-unknown-linux-gnu";
 /// A processor that is imitated runs it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_package_for_arm64_serves_a_request_with_a_lock() {
-    let packages = Packages::built(&["--target", ARM64]);
+    let packages = BuiltPackages::built(&["--target", ARM64]);
     assert_eq!(run("dpkg-deb", &["-f", path(&packages.deb), "Architecture"]).trim(), "arm64");
     assert_eq!(run("rpm", &["-qp", "--qf", "%{ARCH}", path(&packages.rpm)]), "aarch64");
     let installed = packages.unpacked();
     let binary = installed.path().join("usr/bin/fencegate");
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = installed.path().join("policy.yaml");
     fs::write(&policy, site.policy("gw-1").to_string()).expect("our own folder");
     serves("qemu-aarch64", &[path(&binary)], path(&policy)).await;

@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use super::programs::{path, run};
 
 /// The files of the machine, and the files that packages have added to `/usr`.
-pub(super) struct Machine(TempDir);
+pub(super) struct TestMachine(TempDir);
 
-impl Machine {
+impl TestMachine {
     pub(super) fn fresh() -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         for folder in

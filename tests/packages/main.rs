@@ -18,17 +18,17 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use self::{
-    machine::Machine,
+    machine::TestMachine,
     programs::{path, root, run},
 };
 
 /// The packages, built once. Their binary is built with them unless one is given.
-struct Packages {
+struct BuiltPackages {
     deb: PathBuf,
     rpm: PathBuf,
 }
 
-impl Packages {
+impl BuiltPackages {
     fn built(arguments: &[&str]) -> Self {
         let said = run("deploy/package/build", arguments);
         let one = |kind: &str| {
@@ -46,11 +46,11 @@ impl Packages {
     }
 }
 
-static PACKAGES: LazyLock<Packages> = LazyLock::new(|| {
+static PACKAGES: LazyLock<BuiltPackages> = LazyLock::new(|| {
     // The path of a binary that is built already.
     let built = std::env::var("FENCEGATE_BUILT").ok();
     let arguments: Vec<&str> = built.iter().flat_map(|built| ["--binary", built]).collect();
-    Packages::built(&arguments)
+    BuiltPackages::built(&arguments)
 });
 
 #[test]
@@ -74,7 +74,7 @@ const ONLY_RPM: [&str; 2] =
 
 #[test]
 fn both_packages_install_the_same_files_and_run_the_same_scripts() {
-    let Packages { deb, rpm } = &*PACKAGES;
+    let BuiltPackages { deb, rpm } = &*PACKAGES;
     // The mode and the path of each file.
     let said = run("dpkg-deb", &["-c", path(deb)]);
     let files = said.lines().filter(|line| line.starts_with('-')).map(|line| {
@@ -108,7 +108,7 @@ fn both_packages_install_the_same_files_and_run_the_same_scripts() {
 }
 
 /// A kind of package, with its commands to install and to remove it.
-struct Kind {
+struct PackageKind {
     package: &'static Path,
     install: &'static str,
     upgrade: &'static str,
@@ -119,7 +119,7 @@ struct Kind {
 
 #[test]
 fn a_debian_package_is_installed_upgraded_and_removed() {
-    comes_and_goes(&Kind {
+    comes_and_goes(&PackageKind {
         package: &PACKAGES.deb,
         install: "dpkg -i --force-depends /tmp/*.deb",
         upgrade: "dpkg -i --force-depends --force-confold /tmp/*.deb",
@@ -130,7 +130,7 @@ fn a_debian_package_is_installed_upgraded_and_removed() {
 
 #[test]
 fn an_rpm_is_installed_upgraded_and_removed() {
-    comes_and_goes(&Kind {
+    comes_and_goes(&PackageKind {
         package: &PACKAGES.rpm,
         install: "rpm -i --nodeps /tmp/*.rpm",
         upgrade: "rpm -U --nodeps --replacepkgs /tmp/*.rpm",
@@ -139,8 +139,8 @@ fn an_rpm_is_installed_upgraded_and_removed() {
     });
 }
 
-fn comes_and_goes(kind: &Kind) {
-    let (machine, policy) = (Machine::fresh(), "etc/fencegate/policy.yaml");
+fn comes_and_goes(kind: &PackageKind) {
+    let (machine, policy) = (TestMachine::fresh(), "etc/fencegate/policy.yaml");
     machine.takes(kind.package);
     let said = machine.does(&format!("{} && sysctl -n net.ipv4.tcp_migrate_req", kind.install));
     assert_eq!(said.lines().last(), Some("1"), "the setting is not in force: {said}");
@@ -169,7 +169,7 @@ fn comes_and_goes(kind: &Kind) {
 /// Where the package of these sources is installed, the quickstart builds nothing: there is no cargo here.
 #[test]
 fn an_installed_package_plays_the_story_at_once() {
-    let machine = Machine::fresh();
+    let machine = TestMachine::fresh();
     machine.takes(&PACKAGES.deb);
     // Below `/etc`: which Java it is, and how that one is set up.
     let java = fs::read_dir("/etc").expect("there").flatten().map(|entry| entry.path());

@@ -2,8 +2,8 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::Child;
-use fencegate_tests::{client::Ask, policy::Policy, scratch, site::Site};
+use fencegate::demo::child::ChildProcess;
+use fencegate_tests::{client::TestRequest, policy::TestPolicy, scratch, site::TestSite};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -13,7 +13,7 @@ use super::{PACKAGES, programs::path};
 const DEVICES: [&str; 2] = ["random", "urandom"];
 
 /// A folder with nothing but the binary, its policy, and what a container is given: names, and a place for randomness.
-fn empty_root(policy: &Policy) -> TempDir {
+fn empty_root(policy: &TestPolicy) -> TempDir {
     let (installed, home) = (PACKAGES.unpacked(), TempDir::new_in(scratch::folder()).expect("a folder"));
     let root = home.path();
     fs::copy(installed.path().join("usr/bin/fencegate"), root.join("fencegate")).expect("the binary");
@@ -30,7 +30,7 @@ fn empty_root(policy: &Policy) -> TempDir {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_binary_needs_nothing_but_itself() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let door = site.origin.door("gw-1");
     let policy =
@@ -47,19 +47,19 @@ async fn the_binary_needs_nothing_but_itself() {
 /// A gateway under this command serves a request that needs a lock.
 pub(super) async fn serves(program: &str, before: &[&str], policy: &str) {
     let own = ["--log-format", "json", "run", "--init", "-c", policy];
-    let child = Child::spawn(program, [before, &own[..]].concat()).expect("setpriv");
+    let child = ChildProcess::spawn(program, [before, &own[..]].concat()).expect("setpriv");
     let line = child.wait_line(|line| public_address(line).is_some(), Duration::from_secs(20));
     let line = line.unwrap_or_else(|_| panic!("it does not listen: {}", child.log()));
     let address = public_address(&line).expect("an address");
     child.wait_line(|line| line.contains("session.established"), Duration::from_secs(20)).expect("a session");
     // A session is in use when the plans of all gateways were looked at through it.
-    let mut answer = Ask::post("/pay/7").to(address).await.expect("it answers");
+    let mut answer = TestRequest::post("/pay/7").to(address).await.expect("it answers");
     for _ in 0..100 {
         if answer.status != 503 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-        answer = Ask::post("/pay/7").to(address).await.expect("it answers");
+        answer = TestRequest::post("/pay/7").to(address).await.expect("it answers");
     }
     assert_eq!(answer.status, 200, "{answer:?}\n{}", child.log());
 }

@@ -2,25 +2,25 @@
 
 use std::{cell::Cell, net::SocketAddr, time::Duration};
 
-use fencegate::{demo::child::Child, serve::rlimit};
+use fencegate::{demo::child::ChildProcess, serve::rlimit};
 use fencegate_tests::{
     client::{
-        Ask, Raw,
+        RawClient, TestRequest,
         frames::{
-            Bare, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, SETTINGS, frame, literal,
-            post,
+            CONTINUATION, END_HEADERS, END_STREAM, FrameClient, HEADERS, PING, RST_STREAM, SETTINGS, frame,
+            literal, post,
         },
     },
     gateway::Gateway,
     patience::PATIENCE,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 
-use crate::streaming::Gibibyte;
+use crate::streaming::BulkService;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -35,7 +35,7 @@ async fn beside_others<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> 
     let others = async {
         let (mut rounds, mut slowest) = (0, Duration::ZERO);
         while !over.get() || rounds < FEWEST {
-            for ask in [Ask::post("/pay/7"), Ask::get("/x")] {
+            for ask in [TestRequest::post("/pay/7"), TestRequest::get("/x")] {
                 let answer = gateway.send(&ask).await;
                 assert_eq!(answer.status, 200, "{ask:?}: {}", gateway.log());
                 slowest = slowest.max(answer.took());
@@ -64,7 +64,7 @@ async fn nothing_is_left(gateway: &Gateway) {
 /// The memory that was in use at its peak during an abuse, less the memory that was resident before.
 async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usize) {
     for _ in 0..20 {
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
     gateway.forget_peak();
     let before = gateway.resident();
@@ -74,7 +74,7 @@ async fn grown<R>(gateway: &Gateway, abuse: impl Future<Output = R>) -> (R, usiz
 
 /// Runs a program to its end, and gives what it said.
 async fn told_by(program: &str, arguments: &[String]) -> String {
-    let child = Child::spawn(program, arguments).expect("setpriv");
+    let child = ChildProcess::spawn(program, arguments).expect("setpriv");
     let ended = spawn_blocking(move || (child.wait(PATIENCE * 2), child.log())).await.expect("no panic");
     let (status, log) = ended;
     assert!(status.is_some(), "{program} goes on for ever:\n{log}");
@@ -89,7 +89,7 @@ fn opened(n: u32, flags: u8) -> Vec<u8> {
 /// ends or the time is over.
 async fn flood(public: SocketAddr, first: Vec<u8>, frames: impl Fn(u32) -> Vec<u8>) {
     const FLOODED: Duration = Duration::from_secs(4);
-    let mut bare = Bare::connect(public).await;
+    let mut bare = FrameClient::connect(public).await;
     let flooding = bare.pours(std::iter::once(first).chain((0..).map(frames)));
     drop(tokio::time::timeout(FLOODED, flooding).await);
 }
@@ -99,7 +99,7 @@ const ONE_CONNECTION: usize = 16 * MIB;
 
 #[tokio::test]
 async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = site.gateway("gw-1").await;
     let public = gateway.public;
     let begun = frame(HEADERS, END_STREAM, 1, &post("/pay/7"));
@@ -125,7 +125,7 @@ async fn floods_of_http2_take_no_memory_and_hold_nobody_up() {
 
 #[tokio::test]
 async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = site.gateway("gw-1").await;
     let url = format!("http://{}/x", gateway.public);
     let arguments = ["-n10000", "-c1", "-m100", "-t1", &url].map(str::to_owned);
@@ -137,7 +137,7 @@ async fn ten_thousand_streams_of_one_connection_are_served_beside_others() {
 }
 
 /// `GET /large` leads to a service whose answer is larger than any client here reads.
-fn with_large(policy: Policy, service: &Gibibyte) -> Policy {
+fn with_large(policy: TestPolicy, service: &BulkService) -> TestPolicy {
     let files = json!({"endpoints": [format!("http://{}", service.address)], "fencing": "none"});
     let large = json!({"methods": ["GET"], "path": "/large"});
     let read = json!({"methods": ["GET"], "path": "/{rest...}"});
@@ -158,8 +158,8 @@ const SLOW: usize = 1000;
 
 #[tokio::test]
 async fn slow_heads_slow_bodies_and_slow_readers_hold_nobody_up() {
-    let site = Site::alone().await;
-    let service = Gibibyte::start().await;
+    let site = TestSite::alone().await;
+    let service = BulkService::start().await;
     // Each kind has ten seconds and a gateway of its own.
     let slow = async |name, mode: &str, method, path, each| {
         let gateway = Gateway::start(&with_large(site.policy(name), &service)).await;
@@ -202,9 +202,9 @@ const TAKEN: u64 = 1 << 20;
 #[tokio::test]
 async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
     rlimit::allow_many();
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let long = json!({"request_headers": "60s", "request_body": "60s", "detect": "60s", "idle": "60s"});
-    let service = Gibibyte::start().await;
+    let service = BulkService::start().await;
     let policy = with_large(site.policy("gw-1"), &service)
         .with("/listeners/public/limits", json!({"connections": 5000}))
         .with("/listeners/public/timeouts", long);
@@ -225,7 +225,7 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
         gateway.series_reaches("fencegate_requests_total", &["\"large\""], READERS as f64).await;
         // Another client is served while all of these connections are open.
         for _ in 0..10 {
-            assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+            assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
         }
         // Kernel buffers do not show in the memory figures of a process, so they are measured here.
         let taken = service.moved() / READERS as u64;
@@ -240,8 +240,8 @@ async fn four_thousand_idle_and_slow_connections_hold_nobody_up() {
 }
 
 /// Sends some bytes, and then neither sends nor reads.
-async fn slow(public: SocketAddr, said: &str) -> Raw {
-    let mut client = Raw::connect_narrow(public).await.expect("listens");
+async fn slow(public: SocketAddr, said: &str) -> RawClient {
+    let mut client = RawClient::connect_narrow(public).await.expect("listens");
     client.say(said).await.expect("connected");
     client
 }

@@ -2,32 +2,32 @@
 //! at the upstream; and nothing is told that should not be.
 
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Line},
-    held::Held,
-    site::Site,
+    client::TestRequest,
+    gateway::{Gateway, LogLine},
+    held::HeldRequest,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
-async fn telling(site: &Site, log: Value) -> Gateway {
+async fn telling(site: &TestSite, log: Value) -> Gateway {
     Gateway::start(&site.policy("gw-1").with("/log", log)).await
 }
 
 /// The line of the request for this path.
 async fn line(gateway: &Gateway, path: &'static str) -> Value {
-    let of_path = move |line: &Line| access(line)["path"] == path;
+    let of_path = move |line: &LogLine| access(line)["path"] == path;
     access(&gateway.says("a line in the access log", of_path).await)
 }
 
-fn access(line: &Line) -> Value {
+fn access(line: &LogLine) -> Value {
     serde_json::from_str(&line.text()).unwrap_or_default()
 }
 
 #[tokio::test]
 async fn one_line_tells_what_became_of_a_request() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = telling(&site, json!({"access": "stdout"})).await;
-    let answer = gateway.send(&Ask::post("/pay/7?card=4111").field("X-Request-Id", "shop-42")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7?card=4111").field("X-Request-Id", "shop-42")).await;
     assert_eq!((answer.status, answer.field("x-request-id")), (200, Some("shop-42")));
     let line = line(&gateway, "/pay/7").await;
     for (field, value) in [
@@ -52,12 +52,13 @@ async fn one_line_tells_what_became_of_a_request() {
 
 #[tokio::test]
 async fn a_refusal_and_a_client_that_went_away_have_their_lines_too() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = telling(&site, json!({"access": "stdout", "keys": "off"})).await;
-    assert_eq!(gateway.send(&Ask::post("/nowhere")).await.status, 404);
+    assert_eq!(gateway.send(&TestRequest::post("/nowhere")).await.status, 404);
     let refused = line(&gateway, "/nowhere").await;
     assert_eq!((&refused["status"], &refused["reason"]), (&json!(404), &json!("no-route")), "{refused}");
-    let Held { request: gone, latch: held, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/8")).await;
+    let HeldRequest { request: gone, latch: held, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/8")).await;
     gone.hang_up();
     let gone = line(&gateway, "/pay/8").await;
     held.let_go();
@@ -70,12 +71,16 @@ async fn a_refusal_and_a_client_that_went_away_have_their_lines_too() {
 
 #[tokio::test]
 async fn a_trace_goes_on_through_the_gateway_and_a_bad_one_begins_anew() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = telling(&site, json!({"access": "stdout"})).await;
     const ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     let parent = format!("00-{ID}-00f067aa0ba902b7-01");
-    gateway.send(&Ask::get("/traced").field("traceparent", &parent).field("tracestate", "vendor=1")).await;
-    gateway.send(&Ask::get("/broken").field("traceparent", "00-zz").field("tracestate", "vendor=1")).await;
+    gateway
+        .send(&TestRequest::get("/traced").field("traceparent", &parent).field("tracestate", "vendor=1"))
+        .await;
+    gateway
+        .send(&TestRequest::get("/broken").field("traceparent", "00-zz").field("tracestate", "vendor=1"))
+        .await;
     let (traced, broken) = (line(&gateway, "/traced").await, line(&gateway, "/broken").await);
     let log = site.origin.log();
     let sent = |path| &log.on(path).next().expect("it arrived").request;
@@ -94,8 +99,8 @@ async fn a_trace_goes_on_through_the_gateway_and_a_bad_one_begins_anew() {
 
 #[tokio::test]
 async fn without_the_word_nothing_is_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    assert_eq!(gateway.send(&Ask::get("/silent")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/silent")).await.status, 200);
     assert!(!gateway.log().contains("/silent"), "{}", gateway.log());
 }

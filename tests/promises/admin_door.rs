@@ -4,13 +4,13 @@
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use fencegate_tests::{
-    client::{Answer, Ask, Client},
-    gateway::{Gateway, Launch},
-    guard::Beside,
-    policy::Policy,
-    process::Process,
+    client::{ClientResponse, Http1Client, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
+    guard::GuardFixture,
+    policy::TestPolicy,
+    process::TestProcess,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::tls::Keys;
+use super::tls::TlsFiles;
 
 const TOKEN: &str = "0123456789abcdef-admin";
 
@@ -55,9 +55,9 @@ const CHANGED_OF_GUARD: [&str; 4] = [
 const OPEN: [&str; 3] = ["/live", "/ready", "/jwks.json"];
 
 /// A token in a file that only we can read.
-struct Secret(TempDir);
+struct TokenFile(TempDir);
 
-impl Secret {
+impl TokenFile {
     fn new() -> Self {
         let secret = Self(scratch::place());
         secret.write(TOKEN);
@@ -73,36 +73,36 @@ impl Secret {
         self.0.path().join("token")
     }
 
-    fn policy(&self, site: &Site) -> Policy {
+    fn policy(&self, site: &TestSite) -> TestPolicy {
         site.policy("gw-1").with("/admin/auth", json!({"bearer_file": self.path()}))
     }
 }
 
-async fn ask(process: &Process, ask: Ask) -> Answer {
+async fn ask(process: &TestProcess, ask: TestRequest) -> ClientResponse {
     ask.to(process.admin).await.expect("an answer")
 }
 
-fn reason(answer: &Answer) -> String {
+fn reason(answer: &ClientResponse) -> String {
     let told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     told["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-fn bearing(ask: Ask, token: &str) -> Ask {
+fn bearing(ask: TestRequest, token: &str) -> TestRequest {
     ask.field("authorization", &format!("Bearer {token}"))
 }
 
 /// Every route against every way not to be let in.
-async fn nobody_gets_in(process: &Process, read: &[&str], changed: &[&str]) {
-    let good = |method, path: &str| bearing(Ask::with_method(method, path), TOKEN);
+async fn nobody_gets_in(process: &TestProcess, read: &[&str], changed: &[&str]) {
+    let good = |method, path: &str| bearing(TestRequest::with_method(method, path), TOKEN);
     for (method, paths) in [("GET", read), ("POST", changed)] {
         for path in paths {
             let open = OPEN.contains(path);
             for (how, wrong) in [
-                ("no token", Ask::with_method(method, path)),
-                ("wrong token", bearing(Ask::with_method(method, path), "0123456789abcdef-admi?")),
-                ("longer token", bearing(Ask::with_method(method, path), &format!("{TOKEN}x"))),
+                ("no token", TestRequest::with_method(method, path)),
+                ("wrong token", bearing(TestRequest::with_method(method, path), "0123456789abcdef-admi?")),
+                ("longer token", bearing(TestRequest::with_method(method, path), &format!("{TOKEN}x"))),
                 ("two tokens", bearing(good(method, path), TOKEN)),
-                ("another scheme", Ask::with_method(method, path).field("authorization", "Digest x")),
+                ("another scheme", TestRequest::with_method(method, path).field("authorization", "Digest x")),
             ] {
                 let answer = ask(process, wrong).await;
                 if open {
@@ -123,14 +123,21 @@ async fn nobody_gets_in(process: &Process, read: &[&str], changed: &[&str]) {
             if method == "POST" {
                 crosses_no_origin(process, path, &good).await;
             }
-            let answer =
-                ask(process, Ask::with_method("OPTIONS", path).field("origin", "http://evil.example")).await;
+            let answer = ask(
+                process,
+                TestRequest::with_method("OPTIONS", path).field("origin", "http://evil.example"),
+            )
+            .await;
             assert!(answer.field("access-control-allow-origin").is_none() && answer.status >= 400, "{path}");
         }
     }
 }
 
-async fn crosses_no_origin(process: &Process, path: &str, good: &impl Fn(&'static str, &str) -> Ask) {
+async fn crosses_no_origin(
+    process: &TestProcess,
+    path: &str,
+    good: &impl Fn(&'static str, &str) -> TestRequest,
+) {
     for (name, value) in [
         ("origin", "http://evil.example"),
         ("origin", "null"),
@@ -152,36 +159,36 @@ async fn crosses_no_origin(process: &Process, path: &str, good: &impl Fn(&'stati
 
 #[tokio::test]
 async fn nobody_gets_in_at_a_gateway_without_what_is_asked_for() {
-    let (site, secret) = (Site::fresh().await, Secret::new());
-    let gateway = Launch::new(&secret.policy(&site)).start().await;
+    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
+    let gateway = GatewayLaunch::new(&secret.policy(&site)).start().await;
     gateway.becomes_ready().await;
     nobody_gets_in(&gateway, &READ, &CHANGED).await;
     // No refused request has drained the gateway, and a client that shows the token is served.
     for path in READ {
-        let answer = ask(&gateway, bearing(Ask::get(path), TOKEN)).await;
+        let answer = ask(&gateway, bearing(TestRequest::get(path), TOKEN)).await;
         let nobody_wants_it = path.ends_with("account%2F7");
         assert_eq!(answer.status, if nobody_wants_it { 404 } else { 200 }, "{path}: {answer:?}");
         assert_eq!(answer.field("x-content-type-options"), Some("nosniff"), "{path}");
         let policy = answer.field("content-security-policy").unwrap_or_default();
         assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
     }
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 #[tokio::test]
 async fn nobody_gets_in_at_a_guard_without_what_is_asked_for() {
-    let (beside, secret) = (Beside::fresh().await, Secret::new());
+    let (beside, secret) = (GuardFixture::fresh().await, TokenFile::new());
     let launch = beside.launch().await.with("/admin/auth", json!({"bearer_file": secret.path()}));
     let guard = launch.start().await;
     nobody_gets_in(&guard, &READ_OF_GUARD, &CHANGED_OF_GUARD).await;
-    let answer = ask(&guard, bearing(Ask::get("/api/v1/operations"), TOKEN)).await;
+    let answer = ask(&guard, bearing(TestRequest::get("/api/v1/operations"), TOKEN)).await;
     assert_eq!(answer.status, 200);
 }
 
 /// Pages of other sites reach loopback through the browser of whoever looks at them.
 #[tokio::test]
 async fn on_loopback_without_a_token_other_sites_still_change_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for path in CHANGED {
         for (name, value, status) in [
@@ -190,26 +197,26 @@ async fn on_loopback_without_a_token_other_sites_still_change_nothing() {
             ("sec-fetch-site", "cross-site", 403),
         ] {
             assert_eq!(
-                ask(&gateway, Ask::post(path).field(name, value)).await.status,
+                ask(&gateway, TestRequest::post(path).field(name, value)).await.status,
                 status,
                 "{name} {path}"
             );
         }
     }
     let own = format!("http://{}", gateway.admin);
-    let answer = ask(&gateway, Ask::post("/api/v1/reload").field("origin", &own)).await;
+    let answer = ask(&gateway, TestRequest::post("/api/v1/reload").field("origin", &own)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     gateway.says("who did it", |line| line.message() == "audit" && line.field("principal") == "local").await;
 }
 
 #[tokio::test]
 async fn each_change_and_each_attempt_leaves_one_line() {
-    let (site, secret) = (Site::fresh().await, Secret::new());
+    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
     let gateway = Gateway::start(&secret.policy(&site)).await;
     for (attempt, status) in [
-        (Ask::post("/api/v1/reload"), 401),
-        (bearing(Ask::post("/api/v1/reload"), TOKEN).field("origin", "http://evil.example"), 403),
-        (bearing(Ask::post("/api/v1/reload"), TOKEN), 200),
+        (TestRequest::post("/api/v1/reload"), 401),
+        (bearing(TestRequest::post("/api/v1/reload"), TOKEN).field("origin", "http://evil.example"), 403),
+        (bearing(TestRequest::post("/api/v1/reload"), TOKEN), 200),
     ] {
         assert_eq!(ask(&gateway, attempt).await.status, status);
     }
@@ -233,9 +240,9 @@ async fn each_change_and_each_attempt_leaves_one_line() {
 
 #[tokio::test]
 async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
-    let (site, secret) = (Site::fresh().await, Secret::new());
+    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
     let gateway = Gateway::start(&secret.policy(&site)).await;
-    let status = async |token: &str| ask(&gateway, bearing(Ask::get("/metrics"), token)).await.status;
+    let status = async |token: &str| ask(&gateway, bearing(TestRequest::get("/metrics"), token)).await.status;
     secret.write("short");
     gateway.says("that it cannot be used", |line| line.message().starts_with("bearer.unusable")).await;
     assert_eq!((status(TOKEN).await, status("short").await), (200, 401));
@@ -246,18 +253,18 @@ async fn a_token_is_taken_over_from_its_file_and_a_bad_file_changes_nothing() {
 
 #[tokio::test]
 async fn a_gateway_does_not_start_with_a_token_that_others_can_read() {
-    let (site, secret) = (Site::fresh().await, Secret::new());
+    let (site, secret) = (TestSite::fresh().await, TokenFile::new());
     fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o644)).expect("our own file");
-    let said = Launch::new(&secret.policy(&site)).fails().await;
+    let said = GatewayLaunch::new(&secret.policy(&site)).fails().await;
     assert!(said.contains("chmod 600") && !said.contains(TOKEN), "{said}");
     secret.write("short");
-    let said = Launch::new(&secret.policy(&site)).fails().await;
+    let said = GatewayLaunch::new(&secret.policy(&site)).fails().await;
     assert!(said.contains("FG0512"), "{said}");
 }
 
 #[tokio::test]
 async fn a_certificate_is_asked_for_and_named_in_the_log() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let authority = keys.path("ca.pem");
     keys.authority.write(&authority);
     let tls = json!({
@@ -265,19 +272,19 @@ async fn a_certificate_is_asked_for_and_named_in_the_log() {
         "client_auth": "required",
         "client_ca_file": authority,
     });
-    let gateway = Launch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
-    assert!(Ask::get("/live").to(gateway.admin).await.is_err(), "plain text was answered");
+    let gateway = GatewayLaunch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
+    assert!(TestRequest::get("/live").to(gateway.admin).await.is_err(), "plain text was answered");
     let operator = keys.authority.sign(&["operator.example"]);
     let nobody = keys.client().connect(gateway.admin, "localhost").await;
     if let Ok(stream) = nobody {
-        let mut client = Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
-        assert!(client.send(&Ask::get("/live")).await.is_err(), "answered without a certificate");
+        let mut client = Http1Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
+        assert!(client.send(&TestRequest::get("/live")).await.is_err(), "answered without a certificate");
     }
     let known = keys.client().showing(operator.certificate(), operator.key());
     let stream = known.connect(gateway.admin, "localhost").await.expect("accepted");
-    let mut client = Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
-    assert_eq!(client.send(&Ask::post("/api/v1/reload")).await.expect("an answer").status, 200);
-    let named = |line: &fencegate_tests::gateway::Line| {
+    let mut client = Http1Client::over(stream, gateway.admin).await.expect("speaks HTTP/1.1");
+    assert_eq!(client.send(&TestRequest::post("/api/v1/reload")).await.expect("an answer").status, 200);
+    let named = |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "audit" && line.field("principal").contains("operator.example")
     };
     gateway.says("whose certificate it was", named).await;
@@ -285,11 +292,11 @@ async fn a_certificate_is_asked_for_and_named_in_the_log() {
 
 #[tokio::test]
 async fn what_is_too_large_or_too_slow_is_not_waited_for() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let large = Ask::post("/api/v1/operations/x/resolve").body(vec![b' '; 64 * 1024]);
+    let large = TestRequest::post("/api/v1/operations/x/resolve").body(vec![b' '; 64 * 1024]);
     assert_eq!(ask(&gateway, large).await.status, 413);
-    let long = Ask::get("/live").field("x", &"x".repeat(64 * 1024));
+    let long = TestRequest::get("/live").field("x", &"x".repeat(64 * 1024));
     // The gateway answers with a refusal, or closes the connection while the client still sends.
     if let Ok(answer) = long.to(gateway.admin).await {
         assert_eq!(answer.status, 431);
@@ -317,7 +324,7 @@ async fn begun(gateway: &Gateway, bytes: &str) -> TcpStream {
 /// Probes come from the same address as whatever else runs beside the gateway.
 #[tokio::test]
 async fn whoever_lies_idle_or_never_ends_a_request_takes_no_place_from_probes() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let half_a_body = "POST /api/v1/reload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nhalf";
     let again = "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";

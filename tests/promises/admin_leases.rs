@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::{Gateway, command},
-    leases::{Lease, Tokens, asking, said},
+    leases::{ClientLease, LeaseTokens, asking, said},
     patience::patiently,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ async fn told(gateway: &Gateway, path: &str) -> (u16, Value) {
 }
 
 async fn done(gateway: &Gateway, path: &str, body: &Value) -> (u16, Value) {
-    let answer = Ask::post(path).body(body.to_string()).to(gateway.admin).await.expect("an answer");
+    let answer = TestRequest::post(path).body(body.to_string()).to(gateway.admin).await.expect("an answer");
     (answer.status, said(&answer))
 }
 
@@ -31,19 +31,19 @@ async fn typed(gateway: &Gateway, verb: &[&str]) -> (Option<i32>, String, String
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-fn secret(lease: &Lease) -> &str {
+fn secret(lease: &ClientLease) -> &str {
     lease.id.rsplit('.').next().expect("a secret")
 }
 
 #[tokio::test]
 async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let asked = Instant::now();
-    let lease = Lease::of(&gateway, json!({"keys": ["account/7"], "note": "10.0.0.7:80"})).await;
+    let lease = ClientLease::of(&gateway, json!({"keys": ["account/7"], "note": "10.0.0.7:80"})).await;
     let held_for = Duration::from_millis(lease.document["held_for_ms"].as_u64().expect("a number"));
     let body = json!({"keys": ["account/7"], "note": "next"});
-    let waiter = Lease::granted(&gateway.send(&asking(&body).field("prefer", "respond-async")).await);
+    let waiter = ClientLease::granted(&gateway.send(&asking(&body).field("prefer", "respond-async")).await);
     let behind = async {
         loop {
             let (_, seen) = told(&gateway, &format!("/api/v1/leases/{}", waiter.reference)).await;
@@ -89,7 +89,7 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
 
     // A request under the lease is at work. The next holder waits for the end of that request as well.
     let latch = site.origin.holds("/pay/7");
-    let running = gateway.begin(lease.under(Ask::post("/pay/7")));
+    let running = gateway.begin(lease.under(TestRequest::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
     for (body, status, reason) in [
         (json!({}), 400, "malformed"),
@@ -135,12 +135,12 @@ async fn leases_are_seen_asked_back_and_ended_by_whoever_is_let_in() {
 
 #[tokio::test]
 async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (gateway, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let (code, none, wrong) = typed(&gateway, &["lease", "list"]).await;
     assert_eq!((code, none.trim_end(), wrong.as_str()), (Some(0), "gw-1: 0 leases held, 0 wait", ""));
-    let lease = Lease::of(&gateway, json!({"keys": ["job/1"], "note": "10.0.0.7:80"})).await;
+    let lease = ClientLease::of(&gateway, json!({"keys": ["job/1"], "note": "10.0.0.7:80"})).await;
     let reference = lease.reference.as_str();
 
     let (code, list, _) = typed(&gateway, &["lease", "list", "--key", "job/1"]).await;
@@ -185,9 +185,9 @@ async fn the_verbs_say_what_a_lease_is_and_what_becomes_of_it() {
 
 #[tokio::test]
 async fn keys_that_the_log_must_not_name_are_not_named_to_operators() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log/keys", "hash")).await;
-    let lease = Lease::of(&gateway, json!({"keys": ["account/secret"]})).await;
+    let lease = ClientLease::of(&gateway, json!({"keys": ["account/secret"]})).await;
     let (_, all) = told(&gateway, "/api/v1/leases").await;
     let number = all["leases"][0]["keys"][0].as_str().expect("a number").to_owned();
     assert!(number.starts_with('#') && !all.to_string().contains("account/secret"), "{all}");

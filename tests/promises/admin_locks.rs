@@ -4,27 +4,27 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
-    gateway::{Gateway, Launch},
+    client::{ClientResponse, FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     patience::patiently,
-    process::Process,
-    site::Site,
+    process::TestProcess,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
-async fn told(process: &Process, path: &str) -> Value {
+async fn told(process: &TestProcess, path: &str) -> Value {
     let answer = process.admin(path).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     serde_json::from_slice(&answer.body).expect("JSON")
 }
 
-async fn said(process: &Process, path: &str, body: &Value) -> (u16, Value) {
-    let answer = Ask::post(path).body(body.to_string()).to(process.admin).await.expect("an answer");
+async fn said(process: &TestProcess, path: &str, body: &Value) -> (u16, Value) {
+    let answer = TestRequest::post(path).body(body.to_string()).to(process.admin).await.expect("an answer");
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default())
 }
 
 /// Polls: what is held is told to whoever asks, there is no event.
-async fn tells(process: &Process, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+async fn tells(process: &TestProcess, path: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let reached = async {
         loop {
             let told = told(process, path).await;
@@ -39,13 +39,13 @@ async fn tells(process: &Process, path: &str, what: &str, wanted: impl Fn(&Value
 
 #[tokio::test]
 async fn who_holds_and_why_the_others_wait_is_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = |name: &str| site.policy(name).cached();
     let (policies, latch) = ((policy("gw-1"), policy("gw-2")), site.origin.holds("/pay/7"));
     let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
-    let holder = one.begin(Ask::post("/pay/7"));
+    let holder = one.begin(TestRequest::post("/pay/7"));
     let token = site.origin.request("/pay/7", 1).await.stamped();
-    let waiting = [one.begin(Ask::post("/pay/7")), two.begin(Ask::post("/pay/7"))];
+    let waiting = [one.begin(TestRequest::post("/pay/7")), two.begin(TestRequest::post("/pay/7"))];
 
     let locks = tells(&one, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
     assert_eq!((&locks["gateway"], &locks["held"], &locks["wanted"]), (&json!("gw-1"), &json!(1), &json!(1)));
@@ -98,16 +98,16 @@ async fn who_holds_and_why_the_others_wait_is_told() {
 
 #[tokio::test]
 async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     }));
     let gateway = Gateway::start(&policy).await;
-    let set = site.origin.holds_one(&gateway, Ask::post("/move/1/2")).await;
+    let set = site.origin.holds_one(&gateway, TestRequest::post("/move/1/2")).await;
     let token = set.record.stamped();
-    let behind = gateway.begin(Ask::post("/pay/2"));
+    let behind = gateway.begin(TestRequest::post("/pay/2"));
     let locks = tells(&gateway, "/api/v1/locks", "a waiter", |told| told["waiting"] == 1).await;
     let keys: Vec<_> =
         locks["locks"].as_array().into_iter().flatten().map(|lock| lock["key"].as_str()).collect();
@@ -125,7 +125,7 @@ async fn a_set_and_a_request_of_its_own_node_are_shown_with_every_key() {
 #[tokio::test]
 async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
     const KEYS: usize = 10_000;
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = site.policy("gw-1").keeping("60s");
     let gateway = Gateway::start(&policy).await;
     let all: Vec<_> = (0..16)
@@ -133,10 +133,12 @@ async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
             let address = gateway.public;
             tokio::spawn(async move {
                 let mut connection =
-                    fencegate_tests::client::Client::connect(address).await.expect("listens");
+                    fencegate_tests::client::Http1Client::connect(address).await.expect("listens");
                 for key in (client..KEYS).step_by(16) {
-                    let answer =
-                        connection.send(&Ask::post(&format!("/pay/{key:05}"))).await.expect("an answer");
+                    let answer = connection
+                        .send(&TestRequest::post(&format!("/pay/{key:05}")))
+                        .await
+                        .expect("an answer");
                     assert_eq!(answer.status, 200);
                 }
             })
@@ -166,11 +168,11 @@ async fn ten_thousand_held_keys_are_told_in_pages_and_at_once() {
 
 #[tokio::test]
 async fn nothing_is_broken_by_a_slip() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
     let path = "/api/v1/locks/account%2F7/break";
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     for (body, status, reason) in [
         (json!({}), 400, "malformed"),
         (json!({"confirm": "account/7", "unknown": 1}), 400, "malformed"),
@@ -204,7 +206,7 @@ async fn nothing_is_broken_by_a_slip() {
 /// `enforce: observe`: a request may pass without a lock or token, so no service compares tokens either.
 #[tokio::test]
 async fn a_break_needs_a_word_more_where_a_route_with_that_key_only_observes() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").route(json!({
         "name": "look", "upstream": "ledger", "match": {"methods": ["PUT"], "path": "/look/{account}"},
         "fence": {"key": "look/{path.account}", "enforce": "observe"},
@@ -233,29 +235,29 @@ async fn broken(by: &Gateway) {
     .await;
 }
 
-async fn written_by(site: &Site, gateway: &str) -> usize {
+async fn written_by(site: &TestSite, gateway: &str) -> usize {
     site.origin.log().pieces.iter().filter(|piece| piece.gateway == gateway).count()
 }
 
 /// The holder is paused before its write while its lock is broken. When the holder wakes, it has noticed the break.
 async fn a_broken_holder_writes_nothing(cached: bool) {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = |name: &str| if cached { site.policy(name).cached() } else { site.policy(name) };
     // Longer than it takes to notice; a node of one request is looked at from its second on.
     let victim = site.pausing(&policy("victim"), "before_upstream_write", Duration::from_millis(3500)).await;
-    let next = Launch::new(&policy("next")).start().await;
+    let next = GatewayLaunch::new(&policy("next")).start().await;
     next.becomes_ready().await;
-    let asked = victim.begin(Ask::post("/pay/7"));
+    let asked = victim.begin(TestRequest::post("/pay/7"));
     victim.stands_at("before_upstream_write").await;
     broken(&next).await;
-    let answer = next.send(&Ask::post("/pay/7")).await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
-    let answer: Answer = asked.answer().await;
+    let answer = next.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
+    let answer: ClientResponse = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"), "cached: {cached}");
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert_eq!(written_by(&site, "victim").await, 0, "written under a broken lock");
     // Its session lives: it serves again, with a larger token.
-    let later = victim.send(&Ask::post("/pay/7")).await;
+    let later = victim.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(later.status, 200);
     assert!(later.token() > answer.token());
 }
@@ -274,14 +276,14 @@ async fn a_cached_tenure_whose_node_was_broken_writes_nothing_once_it_has_notice
 /// one.
 #[tokio::test]
 async fn what_a_broken_holder_writes_before_it_notices_is_refused_by_its_token() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let victim = site.pausing(&site.policy("victim"), "after_proof_check", Duration::from_millis(1500)).await;
     let next = site.gateway("next").await;
-    let asked = victim.begin(Ask::post("/pay/7"));
+    let asked = victim.begin(TestRequest::post("/pay/7"));
     victim.stands_at("after_proof_check").await;
     broken(&next).await;
-    let newer = next.send(&Ask::post("/pay/7")).await;
-    assert_eq!((newer.status, newer.outcome()), (200, Some(Outcome::Done)));
+    let newer = next.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((newer.status, newer.outcome()), (200, Some(FencingOutcome::Done)));
     let answer = asked.answer().await;
     let late = site.origin.request("/pay/7", 2).await;
     assert_eq!(late.gateway, "victim");
@@ -291,12 +293,12 @@ async fn what_a_broken_holder_writes_before_it_notices_is_refused_by_its_token()
 
 #[tokio::test]
 async fn keys_are_called_as_the_log_may_call_them() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     for (shown, visible) in [("hash", false), ("off", false), ("plain", true)] {
         let policy = site.policy("gw-1").cached().with("/log", json!({"keys": shown}));
         let policy = policy.with("/defaults/hold/linger", "5s");
         let gateway = Gateway::start(&policy).await;
-        assert_eq!(gateway.send(&Ask::post("/pay/verysecret")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/verysecret")).await.status, 200);
         let locks = told(&gateway, "/api/v1/locks").await;
         assert_eq!(locks["held"], json!(1));
         for path in ["/api/v1/locks", "/api/v1/contention", "/api/v1/locks/account%2Fverysecret"] {
@@ -322,9 +324,9 @@ async fn keys_are_called_as_the_log_may_call_them() {
 
 #[tokio::test]
 async fn drain_ends_the_process_as_a_signal_does() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let running = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let running = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let (status, told) = said(&gateway, "/api/v1/drain", &json!({})).await;
     assert_eq!((status, &told["draining"]), (202, &json!(true)));
     gateway.becomes_unready().await;

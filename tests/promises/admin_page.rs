@@ -5,16 +5,16 @@ use std::{env, fs, path::PathBuf};
 
 use fencegate_tests::{
     browser::Browser,
-    client::{Answer, Ask},
+    client::{ClientResponse, TestRequest},
     gateway::Gateway,
-    guard::Dispatch,
-    guarded::Guarded,
-    held::Held,
+    guard::StampedRequest,
+    guarded::GuardedSite,
+    held::HeldRequest,
     origin::Act,
-    process::Process,
+    process::TestProcess,
     prometheus::deploy,
-    site::Site,
-    zombie::Live,
+    site::TestSite,
+    zombie::ZombieFixture,
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -73,13 +73,13 @@ pub(super) async fn tells_of_lost_sessions(gateway: &Gateway, picture: &str) {
     no_complaints(&browser).await;
 }
 
-async fn admin(process: &Process, ask: Ask) -> Answer {
+async fn admin(process: &TestProcess, ask: TestRequest) -> ClientResponse {
     ask.to(process.admin).await.expect("an answer")
 }
 
 #[tokio::test]
 async fn an_operator_sees_what_happens_in_light_and_dark() {
-    let (live, browser) = tokio::join!(Live::start(), Browser::start());
+    let (live, browser) = tokio::join!(ZombieFixture::start(), Browser::start());
     let url = |gateway: &Gateway| format!("http://{}/", gateway.admin);
     browser.open(&url(&live.sleeper)).await;
     // Two samples make a point of the plots.
@@ -149,16 +149,16 @@ async fn met(gateway: &Gateway, what: &str) -> f64 {
 
 #[tokio::test]
 async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
-    let first = gateway.send(&Ask::post("/pay/7")).await;
+    let first = gateway.send(&TestRequest::post("/pay/7")).await;
     let first = first.token().expect("it went through").number();
     assert_eq!(met(&gateway, "Stale dispatches refused").await, 0.0);
     // The guard sees a later token of the key, as if another gateway had had a turn.
-    let later = Dispatch::new("account/7", first + (1 << 20));
+    let later = StampedRequest::new("account/7", first + (1 << 20));
     assert_eq!(guard.send(&later.post("/pay/7")).await.status, 200);
-    assert_eq!(gateway.send(&Ask::post("/pay/7").field("prefer", "wait=1")).await.reason(), "fenced");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7").field("prefer", "wait=1")).await.reason(), "fenced");
     let counted = gateway.metrics().await.sum("fencegate_guard_refusals_total", &["\"stale\""]);
     assert!(counted >= 1.0, "it is counted");
     assert_eq!(met(&gateway, "Stale dispatches refused").await, counted);
@@ -166,9 +166,10 @@ async fn what_a_guard_refused_as_stale_stands_on_the_page_as_in_the_metrics() {
 
 #[tokio::test]
 async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
-    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let HeldRequest { request: holder, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let path = "/locks/account%2F7";
     let page = String::from_utf8(gateway.admin(path).await.body.to_vec()).expect("text");
     let hidden = |name: &str| {
@@ -178,7 +179,7 @@ async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
     let (csrf, node) = (hidden("csrf"), hidden("holder"));
     let form = |csrf: &str, confirm: &str| {
         let body = format!("csrf={csrf}&holder={node}&confirm={confirm}");
-        let ask = Ask::post(&format!("{path}/break")).body(body);
+        let ask = TestRequest::post(&format!("{path}/break")).body(body);
         ask.field("content-type", "application/x-www-form-urlencoded")
     };
     for (csrf, confirm, status) in [
@@ -206,14 +207,14 @@ async fn a_lock_is_broken_from_the_page_only_with_its_word_and_its_own_form() {
 
 #[tokio::test]
 async fn hostile_names_are_text_and_nothing_else() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let hostile = "</th><script>alert(1)</script>";
     let policy =
         site.policy("gw-1").cached().with("/defaults/hold/linger", "30s").with("/name", "a<b>&\"c\"");
     let policy = policy.with("/routes/0/fence/key", "{header.x-account}");
     let gateway = Gateway::start(&policy.with("/name", "gw-1")).await;
     for key in [hostile, "\"'><img/src=x/onerror=alert(1)>", "{{7*7}}", "&amp;"] {
-        assert_eq!(gateway.send(&Ask::post("/pay/7").field("x-account", key)).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7").field("x-account", key)).await.status, 200);
     }
     for path in [
         "/",
@@ -230,13 +231,13 @@ async fn hostile_names_are_text_and_nothing_else() {
 
 #[tokio::test]
 async fn a_guard_shows_what_is_in_doubt_and_takes_the_word_of_an_operator() {
-    let site = Guarded::fresh().await;
+    let site = GuardedSite::fresh().await;
     let guard = site.guard().await;
     let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
     let policy = site.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once);
     let gateway = Gateway::start(&policy).await;
     site.site.origin.script("/pay/7", [Act::Reset]);
-    let lost = gateway.send(&Ask::post("/pay/7").field("idempotency-key", "<b>one</b>")).await;
+    let lost = gateway.send(&TestRequest::post("/pay/7").field("idempotency-key", "<b>one</b>")).await;
     assert_eq!(lost.status, 502, "{lost:?}");
     let browser = Browser::start().await;
     browser.open(&format!("http://{}/", guard.admin)).await;

@@ -4,22 +4,22 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Launch, command},
-    guard::Beside,
-    held::Held,
+    client::TestRequest,
+    gateway::{Gateway, GatewayLaunch, command},
+    guard::GuardFixture,
+    held::HeldRequest,
     patience::patiently,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::tls::Keys;
+use super::tls::TlsFiles;
 
 /// Exit code, stdout, stderr.
-type Said = (Option<i32>, String, String);
+type CommandOutput = (Option<i32>, String, String);
 
-async fn said(arguments: &[&str]) -> Said {
+async fn said(arguments: &[&str]) -> CommandOutput {
     let output = command(arguments).await.expect("started");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -27,10 +27,11 @@ async fn said(arguments: &[&str]) -> Said {
 
 #[tokio::test]
 async fn locks_are_listed_shown_and_broken() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
     let admin = gateway.admin.to_string();
-    let Held { request: holder, latch, record } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let HeldRequest { request: holder, latch, record } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let token = record.stamped();
     for verb in [&["locks"][..], &["top", "--once"]] {
         let (code, told, wrong) = said(&[verb, &["--admin", &admin]].concat()).await;
@@ -60,7 +61,7 @@ async fn locks_are_listed_shown_and_broken() {
 
 #[tokio::test]
 async fn address_and_token_are_taken_from_the_file_or_said() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let folder = TempDir::new_in(fencegate_tests::scratch::folder()).expect("a folder");
     let token = folder.path().join("token");
     fs::write(&token, "0123456789abcdef\n").expect("our own folder");
@@ -84,11 +85,11 @@ async fn address_and_token_are_taken_from_the_file_or_said() {
 
 #[tokio::test]
 async fn tls_is_spoken_where_it_is_asked_for() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let authority = keys.path("ca.pem");
     keys.authority.write(&authority);
     let tls = json!({"certificates": [keys.write("a", "localhost")]});
-    let gateway = Launch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1").with("/admin/tls", tls)).start().await;
     let url = format!("https://localhost:{}", gateway.admin.port());
     let ca = authority.display().to_string();
     let (code, told, wrong) = said(&["locks", "--admin", &url, "--ca-file", &ca]).await;
@@ -99,7 +100,7 @@ async fn tls_is_spoken_where_it_is_asked_for() {
 
 #[tokio::test]
 async fn drain_waits_for_the_end() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let admin = gateway.admin.to_string();
     let (code, told, wrong) = said(&["drain", "--wait", "--admin", &admin]).await;
@@ -109,12 +110,12 @@ async fn drain_waits_for_the_end() {
 
 #[tokio::test]
 async fn ready_is_told_by_the_exit_code() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let unmade = site.policy("gw-2").with("/zookeeper/root", fencegate_tests::zookeeper::fresh_root());
-    let unmade = Launch::new(&unmade).without_init().start().await;
+    let unmade = GatewayLaunch::new(&unmade).without_init().start().await;
     unmade.says("why", |line| line.message() == "no ZooKeeper session").await;
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
     let frozen = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let frozen = frozen.local_addr().expect("bound").to_string();
@@ -157,7 +158,7 @@ async fn member_is(asked: &Gateway, name: &str, wanted: &str) -> String {
 
 #[tokio::test]
 async fn members_are_all_gateways_and_whether_each_could_work() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let peer = json!({"address": "127.0.0.1:0", "advertise": "gw-1.internal:9910"});
     let one = Gateway::start(&site.policy("gw-1")).await;
     let reached = Gateway::start(&site.policy("gw-2").with("/peer", peer)).await;
@@ -173,7 +174,7 @@ async fn members_are_all_gateways_and_whether_each_could_work() {
     let members = told["members"].as_array().expect("a list");
     assert!(members.iter().all(|one| one["ready"] == true && one["since"].as_u64() > Some(1)), "{told:#}");
 
-    let held = site.origin.holds_one(&reached, Ask::post("/pay/7")).await;
+    let held = site.origin.holds_one(&reached, TestRequest::post("/pay/7")).await;
     reached.signal(Signal::TERM);
     member_is(&one, "gw-2", "no: drains").await;
     held.finishes().await;
@@ -209,7 +210,7 @@ _, status = os.waitpid(pid, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 print("clean")
 "#;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let binary = fencegate_tests::scratch::binaries().join("fencegate").display().to_string();
     for how in ["q", "interrupt"] {

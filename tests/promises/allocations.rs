@@ -4,9 +4,9 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use fencegate_tests::{
-    client::{Ask, Client},
-    gateway::{Gateway, Launch},
-    site::Site,
+    client::{Http1Client, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{
@@ -76,7 +76,7 @@ fn work_for_requests(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u6
 
 #[tokio::test]
 async fn a_warm_key_costs_few_allocations_and_no_other_thread() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let endpoints = json!([format!("http://{}", service().await)]);
     let policy = site
         .policy("gw-1")
@@ -91,18 +91,18 @@ async fn a_warm_key_costs_few_allocations_and_no_other_thread() {
         );
     let home = tempfile::tempdir().expect("a folder");
     let counts = home.path().join("counts");
-    let gateway = Launch::new(&policy).workers(1).counting_at(&counts).start().await;
+    let gateway = GatewayLaunch::new(&policy).workers(1).counting_at(&counts).start().await;
     gateway.becomes_ready().await;
-    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     let mut costs = BTreeMap::new();
     for path in ["/open/1", "/warm/1"] {
         let mut least = u64::MAX;
         for _ in 0..MEASUREMENTS {
             // The first request creates what later requests reuse, so it is not counted.
-            assert_eq!(client.send(&Ask::get(path)).await.expect("an answer").status, 200);
+            assert_eq!(client.send(&TestRequest::get(path)).await.expect("an answer").status, 200);
             let (before, waited) = (allocations(&counts).await, waits(&gateway));
             for _ in 0..REQUESTS {
-                assert_eq!(client.send(&Ask::get(path)).await.expect("an answer").status, 200);
+                assert_eq!(client.send(&TestRequest::get(path)).await.expect("an answer").status, 200);
             }
             least = least.min(allocations(&counts).await - before);
             let threads = work_for_requests(&waited, &waits(&gateway));

@@ -8,12 +8,12 @@ use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::PathBuf,
 
 use fencegate_guard::announce::ANNOUNCEMENT;
 use fencegate_tests::{
-    client::Ask,
-    gateway::Launch,
-    guard::Beside,
-    leases::{CLIENT, Lease, Tokens},
+    client::TestRequest,
+    gateway::GatewayLaunch,
+    guard::GuardFixture,
+    leases::{CLIENT, ClientLease, LeaseTokens},
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{sync::OnceCell, task::spawn_blocking};
@@ -77,17 +77,17 @@ async fn answers_with(name: &str, address: SocketAddr, known: &str, arguments: &
 
 #[tokio::test]
 async fn a_gateways_admin_listener_answers_as_described() {
-    let (site, secret, tokens) = (Site::fresh().await, scratch::place(), Tokens::default());
+    let (site, secret, tokens) = (TestSite::fresh().await, scratch::place(), LeaseTokens::default());
     let token = secret.path().join("token");
     fs::write(&token, TOKEN).expect("our own folder");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("our own file");
     let policy = site.policy("gw-1").cached().with("/admin/auth", json!({"bearer_file": token}));
-    let gateway = Launch::new(&tokens.grant(policy)).start().await;
+    let gateway = GatewayLaunch::new(&tokens.grant(policy)).start().await;
     gateway.becomes_ready().await;
-    Lease::of(&gateway, json!({"keys": ["job/night"], "ttl_ms": 30_000})).await;
+    ClientLease::of(&gateway, json!({"keys": ["job/night"], "ttl_ms": 30_000})).await;
     // Two requests, so that the locks and their history are not empty.
     for key in ["7", "8"] {
-        assert_eq!(gateway.send(&Ask::post(&format!("/pay/{key}"))).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post(&format!("/pay/{key}"))).await.status, 200);
     }
     let bearer = format!("Authorization: Bearer {TOKEN}");
     answers_as("gateway-admin.json", gateway.admin, &["-H", &bearer, "--exclude-path", "/api/v1/drain"])
@@ -96,7 +96,7 @@ async fn a_gateways_admin_listener_answers_as_described() {
 
 #[tokio::test]
 async fn a_guards_admin_listener_answers_as_described() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.launch().await.asking_for_a_token().start().await;
     let bearer = "Authorization: Bearer a-token-that-nobody-guesses";
     let left_out = ["--exclude-path", "/api/v1/drain", "--exclude-path", ANNOUNCEMENT];
@@ -109,7 +109,7 @@ async fn a_guards_admin_listener_answers_as_described() {
 
 /// What only the policy says, and what a document cannot: bounds of times; that the path and a field name one lease, which may
 /// be over by then; that 428 is what is told where the field is missing; and numbers of 64 bits without a sign.
-fn known_of_leases(lease: &Lease) -> String {
+fn known_of_leases(lease: &ClientLease) -> String {
     let (reference, id) = (&lease.reference, &lease.id);
     let mut known = String::new();
     for (operation, watch) in [("showLease", ", watch = 0"), ("renewLease", ""), ("releaseLease", "")] {
@@ -133,13 +133,13 @@ fn known_of_leases(lease: &Lease) -> String {
 
 #[tokio::test]
 async fn questions_about_leases_are_answered_as_described() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1").with("/leases/max_wait", "500ms");
     let policy =
         policy.with("/leases/principals/0/operator", true).with("/leases/principals/0/keys", json!(["*"]));
-    let gateway = Launch::new(&policy).start().await;
+    let gateway = GatewayLaunch::new(&policy).start().await;
     gateway.becomes_ready().await;
-    let lease = Lease::of(&gateway, json!({"keys": ["election/night"], "ttl_ms": 30_000})).await;
+    let lease = ClientLease::of(&gateway, json!({"keys": ["election/night"], "ttl_ms": 30_000})).await;
     let bearer = format!("Authorization: Bearer {CLIENT}");
     answers_with("leases.json", gateway.public, &known_of_leases(&lease), &["-H", &bearer]).await;
     // Some of what was asked for was granted, beside that one: the example of the document.

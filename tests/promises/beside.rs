@@ -11,25 +11,25 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::{Gateway, PolicyFile, command},
     history::History,
-    load::{Load, Plan},
+    load::{Load, LoadPlan},
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::Value;
 use tempfile::TempDir;
 
-use self::foreign::{Kind, Program, lock_path};
+use self::foreign::{ForeignLock, ForeignProgram, lock_path};
 
 /// The turns of each side.
 const TURNS: usize = 200;
 const CLIENTS: usize = 6;
 
-fn policy(site: &Site, name: &str, layout: &str) -> Policy {
+fn policy(site: &TestSite, name: &str, layout: &str) -> TestPolicy {
     let path = format!("/beside{}/locks/{{path.account}}", site.root);
     site.policy(name)
         .with("/routes/0/fence/layout", layout)
@@ -37,7 +37,7 @@ fn policy(site: &Site, name: &str, layout: &str) -> Policy {
         .with("/routes/0/fence/wait", "20s")
 }
 
-fn through(site: &Site, is: impl Fn(&str) -> bool) -> usize {
+fn through(site: &TestSite, is: impl Fn(&str) -> bool) -> usize {
     site.origin.log().records.iter().filter(|record| is(&record.gateway)).count()
 }
 
@@ -45,20 +45,25 @@ fn is_gateway(door: &str) -> bool {
     door.starts_with("gw-")
 }
 
-fn load(gateways: &[&Gateway]) -> Plan {
-    Plan { clients: CLIENTS, ..Plan::paying(gateways, 1, CLIENTS, 100_000) }
+fn load(gateways: &[&Gateway]) -> LoadPlan {
+    LoadPlan { clients: CLIENTS, ..LoadPlan::paying(gateways, 1, CLIENTS, 100_000) }
 }
 
 /// Path of the one account that everybody works on.
-fn all_on_one(plan: Plan) -> Plan {
-    Plan { paths: vec!["/pay/7".into()], ..plan }
+fn all_on_one(plan: LoadPlan) -> LoadPlan {
+    LoadPlan { paths: vec!["/pay/7".into()], ..plan }
 }
 
 /// Runs two gateways and two programs until each side has had its turns.
-async fn in_one_line(layout: &str, kinds: [Kind; 2], hold: fn(Policy) -> Policy, readers: bool) {
-    let site = Site::fresh().await;
+async fn in_one_line(
+    layout: &str,
+    kinds: [ForeignLock; 2],
+    hold: fn(TestPolicy) -> TestPolicy,
+    readers: bool,
+) {
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(2));
-    let sharing = |policy: Policy| {
+    let sharing = |policy: TestPolicy| {
         if !readers {
             return hold(policy);
         }
@@ -67,13 +72,15 @@ async fn in_one_line(layout: &str, kinds: [Kind; 2], hold: fn(Policy) -> Policy,
     };
     let policies = ["gw-1", "gw-2"].map(|name| sharing(policy(&site, name, layout)));
     let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
-    let programs =
-        [Program::start(&site, kinds[0], "one", 0).await, Program::start(&site, kinds[1], "two", 0).await];
+    let programs = [
+        ForeignProgram::start(&site, kinds[0], "one", 0).await,
+        ForeignProgram::start(&site, kinds[1], "two", 0).await,
+    ];
 
     let plan = all_on_one(load(&[&one, &two]));
     let writing = Load::start("writing", &plan);
-    let reading = readers.then(|| Load::of(Ask::get, "reading", &plan));
-    let theirs = |site: &Site| through(site, |door| !is_gateway(door));
+    let reading = readers.then(|| Load::of(TestRequest::get, "reading", &plan));
+    let theirs = |site: &TestSite| through(site, |door| !is_gateway(door));
     for turns in (TURNS / 4..=TURNS).step_by(TURNS / 4) {
         site.origin
             .when(&format!("{turns} turns of either side"), |log| {
@@ -110,32 +117,33 @@ fn assert_fair(history: &History, theirs: usize) {
 
 #[tokio::test]
 async fn curators_mutex_and_gateways_take_turns() {
-    in_one_line("curator-mutex", [Kind::CuratorMutex; 2], |policy| policy, false).await;
+    in_one_line("curator-mutex", [ForeignLock::CuratorMutex; 2], |policy| policy, false).await;
 }
 
 #[tokio::test]
 async fn curators_readers_and_writers_and_gateways_take_turns() {
-    in_one_line("curator-rw", [Kind::CuratorWrite, Kind::CuratorRead], |policy| policy, true).await;
+    in_one_line("curator-rw", [ForeignLock::CuratorWrite, ForeignLock::CuratorRead], |policy| policy, true)
+        .await;
 }
 
 #[tokio::test]
 async fn kazoos_lock_and_gateways_take_turns() {
-    in_one_line("kazoo", [Kind::KazooLock; 2], |policy| policy, false).await;
+    in_one_line("kazoo", [ForeignLock::KazooLock; 2], |policy| policy, false).await;
 }
 
 #[tokio::test]
 async fn kazoos_readers_and_writers_and_gateways_take_turns() {
-    in_one_line("kazoo", [Kind::KazooWrite, Kind::KazooRead], |policy| policy, true).await;
+    in_one_line("kazoo", [ForeignLock::KazooWrite, ForeignLock::KazooRead], |policy| policy, true).await;
 }
 
 /// The gateway sees every waiter, also one that is no gateway, and lets the waiter have its turn.
 #[tokio::test]
 async fn a_gateway_that_keeps_the_key_lets_kazoo_have_its_turns() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(2));
     let keeping = policy(&site, "gw-1", "kazoo").cached().with("/routes/0/fence/hold/mode", "cached");
     let gateway = Gateway::start(&keeping).await;
-    let program = Program::start(&site, Kind::KazooLock, "one", 0).await;
+    let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
 
     let load = Load::start("load", &all_on_one(load(&[&gateway])));
     site.origin.sees_more("one", TURNS / 2).await;
@@ -153,13 +161,13 @@ async fn a_gateway_that_keeps_the_key_lets_kazoo_have_its_turns() {
 /// fail.
 #[tokio::test]
 async fn the_parent_of_another_programs_lock_stays() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", "kazoo")).await;
-    let program = Program::start(&site, Kind::KazooLock, "one", 50).await;
+    let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 50).await;
     for _ in 0..10 {
         // Between two turns of the program the gateway is alone.
         site.origin.sees_more("one", 1).await;
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
     program.had_no_trouble();
 }
@@ -167,9 +175,9 @@ async fn the_parent_of_another_programs_lock_stays() {
 /// No program has used the path before: the gateway makes all nodes above the lock, as the programs would.
 #[tokio::test]
 async fn a_gateway_makes_the_parents_that_the_program_would_make() {
-    for (layout, kind) in [("curator-mutex", Kind::CuratorMutex), ("kazoo", Kind::KazooLock)] {
+    for (layout, kind) in [("curator-mutex", ForeignLock::CuratorMutex), ("kazoo", ForeignLock::KazooLock)] {
         // Each round has a site of its own: a gateway refuses a key that a registered gateway locks otherwise.
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let path = format!("/beside{}/{layout}/locks/7", site.root);
         let gateway = Gateway::start(
             &policy(&site, "gw-1", layout)
@@ -177,8 +185,8 @@ async fn a_gateway_makes_the_parents_that_the_program_would_make() {
                 .with("/routes/0/fence/key", format!("{layout}/{{path.account}}")),
         )
         .await;
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "{layout}");
-        let program = Program::at(&site, kind, "one", &path, 0).await;
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "{layout}");
+        let program = ForeignProgram::at(&site, kind, "one", &path, 0).await;
         site.origin.sees_more("one", 3).await;
         program.had_no_trouble();
     }
@@ -188,15 +196,15 @@ async fn a_gateway_makes_the_parents_that_the_program_would_make() {
 /// beside them.
 #[tokio::test]
 async fn a_program_that_shows_nothing_stands_in_line_with_gateways_whose_nodes_are_closed() {
-    let mut site = Site::fresh().await;
+    let mut site = TestSite::fresh().await;
     site.root = site.root.replace("/t/", "/closed-");
     site.origin.works_for(Duration::from_millis(2));
     let home = scratch::place();
     let digest = serde_json::json!({"user": "fencegate", "password_file": private(&home, "secret")});
     let policy = policy(&site, "gw-1", "kazoo").with("/zookeeper/digest", digest);
     let gateway = Gateway::start(&policy.with("/zookeeper/acl", "closed")).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "it makes the parents");
-    let program = Program::start(&site, Kind::KazooLock, "one", 0).await;
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "it makes the parents");
+    let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
     let load = Load::start("load", &all_on_one(load(&[&gateway])));
     site.origin.sees_more("one", 20).await;
     program.had_no_trouble();
@@ -213,7 +221,7 @@ fn private(home: &TempDir, name: &str) -> String {
 
 #[tokio::test]
 async fn explain_and_lock_show_tell_whose_lock_it_is() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = policy(&site, "gw-1", "kazoo");
     let file = PolicyFile::of(&policy);
     let said = command(&["explain", "-c", &file, "POST /pay/7"]).await.expect("started");
@@ -222,9 +230,9 @@ async fn explain_and_lock_show_tell_whose_lock_it_is() {
 
     let gateway = Gateway::start(&policy).await;
     let latch = site.origin.holds("/pay/7");
-    let _program = Program::start(&site, Kind::KazooLock, "one", 0).await;
+    let _program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
     site.origin.request("/pay/7", 1).await;
-    let waiting = gateway.begin(Ask::post("/pay/7"));
+    let waiting = gateway.begin(TestRequest::post("/pay/7"));
     let admin = gateway.admin.to_string();
     let show = ["lock", "show", "account/7", "--admin", &admin, "--format", "json"];
     let line = patiently("two in line", two_in_line(&show), || gateway.log()).await;
@@ -250,13 +258,13 @@ const FROZEN: Duration = Duration::from_millis(3500);
 
 /// A frozen program cannot know at its wake-up that its lock is gone, and nothing holds the program back. Its writes
 /// are refused by their number.
-async fn trouble_on_either_side(layout: &str, kind: Kind) {
-    let site = Site::fresh().await.comparing();
+async fn trouble_on_either_side(layout: &str, kind: ForeignLock) {
+    let site = TestSite::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(5));
     let gateway = Gateway::start(&policy(&site, "gw-0", layout)).await;
     let steady = Gateway::start(&policy(&site, "gw-steady", layout)).await;
-    let program = Program::start(&site, kind, "program-0", 0).await;
-    let plan = Plan { pause: Duration::from_millis(5), ..all_on_one(load(&[&gateway, &steady])) };
+    let program = ForeignProgram::start(&site, kind, "program-0", 0).await;
+    let plan = LoadPlan { pause: Duration::from_millis(5), ..all_on_one(load(&[&gateway, &steady])) };
     let load = Load::start("load", &plan);
     site.origin.sees_more("program-0", 10).await;
 
@@ -276,7 +284,7 @@ async fn trouble_on_either_side(layout: &str, kind: Kind) {
     program.signal(Signal::KILL);
     gateway.signal(Signal::KILL);
     site.origin.sees_more("gw-steady", 10).await;
-    let next = Program::start(&site, kind, "program-1", 0).await;
+    let next = ForeignProgram::start(&site, kind, "program-1", 0).await;
     site.origin.sees_more("program-1", 10).await;
     drop(next);
     let told = load.stop().await;
@@ -287,43 +295,43 @@ async fn trouble_on_either_side(layout: &str, kind: Kind) {
 
 #[tokio::test]
 async fn nothing_overlaps_when_gateways_or_programs_with_kazoo_are_killed_or_frozen() {
-    trouble_on_either_side("kazoo", Kind::KazooLock).await;
+    trouble_on_either_side("kazoo", ForeignLock::KazooLock).await;
 }
 
 #[tokio::test]
 async fn nothing_overlaps_when_gateways_or_writers_with_kazoo_are_killed_or_frozen() {
-    trouble_on_either_side("kazoo", Kind::KazooWrite).await;
+    trouble_on_either_side("kazoo", ForeignLock::KazooWrite).await;
 }
 
 #[tokio::test]
 async fn nothing_overlaps_when_gateways_or_readers_with_kazoo_are_killed_or_frozen() {
-    trouble_on_either_side("kazoo", Kind::KazooRead).await;
+    trouble_on_either_side("kazoo", ForeignLock::KazooRead).await;
 }
 
 #[tokio::test]
 async fn nothing_overlaps_when_gateways_or_programs_with_curator_are_killed_or_frozen() {
-    trouble_on_either_side("curator-mutex", Kind::CuratorMutex).await;
+    trouble_on_either_side("curator-mutex", ForeignLock::CuratorMutex).await;
 }
 
 #[tokio::test]
 async fn nothing_overlaps_when_gateways_or_writers_with_curator_are_killed_or_frozen() {
-    trouble_on_either_side("curator-rw", Kind::CuratorWrite).await;
+    trouble_on_either_side("curator-rw", ForeignLock::CuratorWrite).await;
 }
 
 #[tokio::test]
 async fn nothing_overlaps_when_gateways_or_readers_with_curator_are_killed_or_frozen() {
-    trouble_on_either_side("curator-rw", Kind::CuratorRead).await;
+    trouble_on_either_side("curator-rw", ForeignLock::CuratorRead).await;
 }
 
 /// A killed holder keeps the key until its session ends. Both sides wait for that.
 #[tokio::test]
 async fn who_comes_behind_a_killed_program_waits_for_the_end_of_its_session() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1", "kazoo")).await;
     let latch = site.origin.holds("/pay/7");
-    let program = Program::start(&site, Kind::KazooLock, "one", 0).await;
+    let program = ForeignProgram::start(&site, ForeignLock::KazooLock, "one", 0).await;
     site.origin.request("/pay/7", 1).await;
-    let waiting = gateway.begin(Ask::post("/pay/7"));
+    let waiting = gateway.begin(TestRequest::post("/pay/7"));
     let killed = Instant::now();
     program.signal(Signal::KILL);
     assert_eq!(waiting.answer().await.status, 200);

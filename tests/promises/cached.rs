@@ -7,34 +7,34 @@ use std::{
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::{Ask, Client, Outcome},
-    faulty_link::FaultyLink,
+    client::{FencingOutcome, Http1Client, TestRequest},
+    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
     history::{Execution, History},
-    load::{Load, Plan, Told},
+    load::{AttemptResult, Load, LoadPlan},
     origin::Act,
-    policy::Policy,
-    site::Site,
-    zookeeper::{OwnZooKeeper, Tree, last_zxid},
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::{OwnZooKeeper, ZnodeTree, last_zxid},
 };
 use serde_json::{Value, json};
 
 /// Long enough that no tenure ends by it within a test.
 const KEPT: &str = "60s";
 
-pub(super) fn cached(policy: Policy, rules: Value) -> Policy {
+pub(super) fn cached(policy: TestPolicy, rules: Value) -> TestPolicy {
     let rules = rules.as_object().expect("a mapping").clone();
     let hold = rules.into_iter().chain([("mode".to_owned(), json!("cached"))]).collect();
     policy.with("/defaults/hold", Value::Object(hold))
 }
 
 /// A gateway that gives a key back only when somebody wants it.
-pub(super) async fn keeping(site: &Site, name: &str) -> Gateway {
+pub(super) async fn keeping(site: &TestSite, name: &str) -> Gateway {
     Gateway::start(&cached(site.policy(name), json!({"linger": KEPT}))).await
 }
 
-pub(super) fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Plan {
-    Plan {
+pub(super) fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> LoadPlan {
+    LoadPlan {
         gateways: gateways.iter().map(|gateway| gateway.public).collect(),
         paths: vec!["/pay/7".to_owned()],
         clients,
@@ -43,7 +43,7 @@ pub(super) fn plan(gateways: &[&Gateway], clients: usize, requests: usize) -> Pl
     }
 }
 
-pub(super) fn all_done(told: &[Told]) {
+pub(super) fn all_done(told: &[AttemptResult]) {
     for told in told {
         let status = told.answer.as_ref().map(|answer| answer.status);
         assert_eq!(status, Ok(200), "{}: {:?}", told.id, told.answer);
@@ -59,7 +59,7 @@ fn tenures(history: &History) -> Vec<Vec<&Execution>> {
 }
 
 /// The number of all writes to ZooKeeper, and the number of writes by heartbeats alone.
-async fn written(zookeeper: &OwnZooKeeper, tree: &Tree) -> (u64, u64) {
+async fn written(zookeeper: &OwnZooKeeper, tree: &ZnodeTree) -> (u64, u64) {
     // Heartbeats are read first. A heartbeat between the two readings then counts as another write, which is the safe
     // error.
     let mut beats = 0;
@@ -73,7 +73,7 @@ async fn written(zookeeper: &OwnZooKeeper, tree: &Tree) -> (u64, u64) {
 async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_requests() {
     const CLIENTS: usize = 16;
     const EACH: usize = 60;
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({}))).await;
     let tree = site.tree().await;
 
@@ -94,19 +94,19 @@ async fn a_hot_key_that_nobody_else_wants_costs_less_than_a_write_for_ten_reques
 async fn a_warm_key_is_served_without_waiting_for_zookeeper() {
     const DELAY: Duration = Duration::from_millis(400);
     const REQUESTS: u32 = 10;
-    let site = Site::alone().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+    let site = TestSite::alone().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let policy = site.unswept("gw-1").through(link.address());
     let gateway = Gateway::start(&cached(policy, json!({"linger": KEPT}))).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     link.delay(DELAY);
-    let cold = gateway.send(&Ask::post("/pay/8")).await;
+    let cold = gateway.send(&TestRequest::post("/pay/8")).await;
     assert!(cold.took() >= DELAY, "the link is not slow: took {:?}", cold.took());
 
-    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     let begun = Instant::now();
     for _ in 0..REQUESTS {
-        assert_eq!(client.send(&Ask::post("/pay/7")).await.expect("answered").status, 200);
+        assert_eq!(client.send(&TestRequest::post("/pay/7")).await.expect("answered").status, 200);
     }
     assert!(begun.elapsed() < DELAY, "{REQUESTS} warm requests took {:?}", begun.elapsed());
     let log = site.origin.log();
@@ -124,7 +124,7 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
     const MAX_HOLD: Duration = Duration::from_millis(100);
     /// What the operations of a hand-over and a busy machine may add to a turn.
     const SLACK: Duration = Duration::from_millis(100);
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     site.origin.works_for(Duration::from_millis(3));
     let policy = |name| cached(site.policy(name), json!({}));
     let (first, second) = (policy("gw-1"), policy("gw-2"));
@@ -155,10 +155,10 @@ async fn gateways_that_contend_for_a_hot_key_take_turns_within_the_documented_bo
 #[tokio::test]
 async fn a_key_that_nobody_uses_is_given_back_after_its_linger() {
     const LINGER: Duration = Duration::from_millis(800);
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = Gateway::start(&cached(site.unswept("gw-1"), json!({"linger": "800ms"}))).await;
     let tree = site.tree().await;
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200);
     assert_eq!(tree.locks().await.len(), 1, "given back at once");
     tree.no_lock_is_left().await;
@@ -169,10 +169,10 @@ async fn a_key_that_nobody_uses_is_given_back_after_its_linger() {
 
 #[tokio::test]
 async fn another_gateway_does_not_wait_for_the_linger() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let (one, two) = tokio::join!(keeping(&site, "gw-1"), keeping(&site, "gw-2"));
     for gateway in [&one, &two, &one, &two] {
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(answer.status, 200);
         assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
     }
@@ -184,12 +184,12 @@ async fn another_gateway_does_not_wait_for_the_linger() {
 #[tokio::test]
 async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
     const MAX_TENURE: Duration = Duration::from_millis(400);
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     site.origin.works_for(Duration::from_millis(3));
     let rules = json!({"max_tenure": "400ms", "linger": "300ms"});
     let gateway = Gateway::start(&cached(site.policy("gw-1"), rules)).await;
     let load = Load::start("load", &plan(&[&gateway], 4, 5000));
-    let ended = |log: &fencegate_tests::origin::Log| {
+    let ended = |log: &fencegate_tests::origin::OriginLog| {
         let numbers: BTreeSet<_> = log.on("/pay/7").map(|record| record.stamped().number()).collect();
         (numbers.len() >= 5).then_some(())
     };
@@ -205,15 +205,15 @@ async fn a_tenure_ends_at_max_tenure_even_when_nobody_else_wants_the_key() {
 }
 
 /// Requests that need the key with other settings, through the gateway that holds the key for many other requests.
-async fn is_served_beside_a_cached_tenure(route: Value, ask: Ask, path: &str) {
-    let site = Site::alone().await;
+async fn is_served_beside_a_cached_tenure(route: Value, ask: TestRequest, path: &str) {
+    let site = TestSite::alone().await;
     site.origin.works_for(Duration::from_millis(3));
     let gateway = Gateway::start(&cached(site.policy("gw-1"), json!({"linger": KEPT})).route(route)).await;
     let load = Load::start("load", &plan(&[&gateway], 8, 5000));
     site.origin.when("a tenure in use", |log| log.records.get(20).map(drop)).await;
     for n in 1..=5 {
         let answer = gateway.send(&ask).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
         // Other requests are let in for `max_hold`. Then the next in the queue is this request.
         assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
         assert_eq!(site.origin.count(path), n);
@@ -242,7 +242,7 @@ async fn a_strict_request_is_not_starved_by_the_cached_tenure_of_its_own_gateway
         "match": {"methods": ["POST"], "path": "/audit/{account}"},
         "fence": {"key": "account/{path.account}", "hold": {"mode": "strict"}},
     });
-    is_served_beside_a_cached_tenure(route, Ask::post("/audit/7"), "/audit/7").await;
+    is_served_beside_a_cached_tenure(route, TestRequest::post("/audit/7"), "/audit/7").await;
 }
 
 #[tokio::test]
@@ -253,30 +253,33 @@ async fn a_set_is_not_starved_by_the_cached_tenure_of_its_own_gateway() {
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     });
-    is_served_beside_a_cached_tenure(route, Ask::post("/move/8/7"), "/move/8/7").await;
+    is_served_beside_a_cached_tenure(route, TestRequest::post("/move/8/7"), "/move/8/7").await;
 }
 
 /// The outcome of the first request is unknown, so no further request may use its token.
 #[tokio::test]
 async fn an_unknown_outcome_ends_its_tenure() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let latch = site.origin.holds("/pay/7");
     site.origin.script("/pay/7", [Act::Reset]);
-    let held = gateway.begin(Ask::post("/pay/7"));
+    let held = gateway.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 2).await;
-    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
+    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(TestRequest::post("/pay/7"))).collect();
     gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
 
     latch.let_go();
-    assert_eq!(held.answer().await.outcome(), Some(Outcome::Done));
+    assert_eq!(held.answer().await.outcome(), Some(FencingOutcome::Done));
     let mut outcomes = Vec::new();
     for waiting in waiting {
         outcomes.push(waiting.answer().await.outcome());
     }
-    outcomes.sort_by_key(|outcome| *outcome == Some(Outcome::Done));
-    assert_eq!(outcomes, [Some(Outcome::Unknown), Some(Outcome::Done), Some(Outcome::Done)]);
+    outcomes.sort_by_key(|outcome| *outcome == Some(FencingOutcome::Done));
+    assert_eq!(
+        outcomes,
+        [Some(FencingOutcome::Unknown), Some(FencingOutcome::Done), Some(FencingOutcome::Done)]
+    );
     let history = History::of(&site.origin.log());
     history.assert_holds();
     let tenures: Vec<usize> = tenures(&history).iter().map(Vec::len).collect();
@@ -285,14 +288,14 @@ async fn an_unknown_outcome_ends_its_tenure() {
 
 #[tokio::test]
 async fn a_node_that_a_stranger_removed_ends_its_tenure() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
     let tree = site.tree().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let locks = tree.locks().await;
     tree.delete(&locks[0]).await.expect("a stranger may");
     gateway.says("what happened", |line| line.message().starts_with("lock node removed")).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let history = History::of(&site.origin.log());
     history.assert_holds();
     assert_eq!(tenures(&history).len(), 2);

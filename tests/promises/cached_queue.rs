@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    held::Held,
+    held::HeldRequest,
     history::History,
     patience::QUIET,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -16,18 +16,23 @@ use super::cached::{cached, keeping};
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = cached(site.policy("gw-1"), json!({})).with("/routes/0/fence/queue", 3);
     let gateway = Gateway::start(&policy).await;
-    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
+    let HeldRequest { request: holder, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(TestRequest::post("/pay/7"))).collect();
     gateway.gauge_becomes("fencegate_lock_waiters", 3.0).await;
 
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
-    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200, "another key has a queue of its own");
+    assert_eq!(
+        gateway.send(&TestRequest::post("/pay/8")).await.status,
+        200,
+        "another key has a queue of its own"
+    );
     latch.let_go();
     for request in waiting.into_iter().chain([holder]) {
         assert_eq!(request.answer().await.status, 200);
@@ -37,13 +42,13 @@ async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
 
 /// Who holds the key, as seen by the gateway that is asked.
 #[derive(Debug, Clone, Copy)]
-enum Holder {
+enum HolderKind {
     Itself,
     Another,
 }
 
-async fn waits_are_bounded(holder: Holder, hold: &str) {
-    let site = Site::alone().await;
+async fn waits_are_bounded(holder: HolderKind, hold: &str) {
+    let site = TestSite::alone().await;
     let policy = |name, wait: &str| {
         site.policy(name).with("/defaults/hold", json!({"mode": hold})).with("/routes/0/fence/wait", wait)
     };
@@ -59,21 +64,23 @@ async fn waits_are_bounded(holder: Holder, hold: &str) {
         (&timed, Some("wait=60"), 1000, 2000),
     ] {
         let case = format!("{holder:?} {hold} {fields:?} {least} ms");
-        let ask = fields.map_or(Ask::post("/pay/7"), |prefer| Ask::post("/pay/7").field("Prefer", prefer));
+        let ask = fields.map_or(TestRequest::post("/pay/7"), |prefer| {
+            TestRequest::post("/pay/7").field("Prefer", prefer)
+        });
         assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free");
         // The key is free, whether or not the gateway keeps it.
         assert_eq!(gateway.send(&ask).await.status, 200, "{case}: free again");
-        let taker = if let Holder::Itself = holder { gateway } else { &other };
+        let taker = if let HolderKind::Itself = holder { gateway } else { &other };
         let latch = site.origin.holds("/pay/7");
-        let held = taker.begin(Ask::post("/pay/7").field("X-Taker", "1"));
-        let taken = |log: &fencegate_tests::origin::Log| {
+        let held = taker.begin(TestRequest::post("/pay/7").field("X-Taker", "1"));
+        let taken = |log: &fencegate_tests::origin::OriginLog| {
             log.on("/pay/7").any(|record| record.ended.is_none() && record.whole.is_some()).then_some(())
         };
         site.origin.when("the key to be taken", taken).await;
         let before = site.origin.count("/pay/7");
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"), "{case}");
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{case}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{case}");
         let expected = Duration::from_millis(least)..Duration::from_millis(most);
         assert!(expected.contains(&answer.took()), "{case}: took {:?}", answer.took());
         assert_eq!(site.origin.count("/pay/7"), before, "{case}");
@@ -88,27 +95,27 @@ async fn waits_are_bounded(holder: Holder, hold: &str) {
 
 #[tokio::test]
 async fn a_wait_is_bounded_behind_a_cached_tenure_of_its_own_gateway() {
-    waits_are_bounded(Holder::Itself, "cached").await;
+    waits_are_bounded(HolderKind::Itself, "cached").await;
 }
 
 #[tokio::test]
 async fn a_wait_is_bounded_behind_a_cached_tenure_of_another_gateway() {
-    waits_are_bounded(Holder::Another, "cached").await;
+    waits_are_bounded(HolderKind::Another, "cached").await;
 }
 
 #[tokio::test]
 async fn a_wait_is_bounded_behind_a_strict_holder() {
-    waits_are_bounded(Holder::Another, "strict").await;
+    waits_are_bounded(HolderKind::Another, "strict").await;
 }
 
 #[tokio::test]
 async fn clients_that_hang_up_leave_the_local_queue_and_the_others_their_order() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = keeping(&site, "gw-1").await;
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7").field("x-attempt", "0")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7").field("x-attempt", "0")).await;
     let mut waiting = BTreeMap::new();
     for n in 1..=6_u32 {
-        waiting.insert(n, gateway.begin(Ask::post("/pay/7").field("x-attempt", &n.to_string())));
+        waiting.insert(n, gateway.begin(TestRequest::post("/pay/7").field("x-attempt", &n.to_string())));
         gateway.gauge_becomes("fencegate_lock_waiters", n.into()).await;
     }
     for n in [1, 4, 6] {

@@ -12,30 +12,30 @@ use std::{
 
 use fencegate_tests::{
     gateway::{Gateway, command, write_policy},
-    guarded::Guarded,
-    peers::Peer,
-    policy::Policy,
+    guarded::GuardedSite,
+    peers::ProxyProcess,
+    policy::TestPolicy,
     scratch,
-    site::Site,
-    terminator::{Authority, Clients, Signed, Terminator},
+    site::TestSite,
+    terminator::{ClientAuthMode, SignedCertificate, TestCa, TlsTerminator},
     zookeeper::OwnZooKeeper,
 };
 use serde_json::{Value, json};
 
-async fn check(policy: &Policy, options: &[&str]) -> Output {
+async fn check(policy: &TestPolicy, options: &[&str]) -> Output {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     command(&[&["check", &file, "--online"][..], options].concat()).await.expect("started")
 }
 
 /// What a program is told.
-struct Told {
+struct CheckOutput {
     exit: Option<i32>,
     said: Value,
 }
 
-impl Told {
-    async fn of(policy: &Policy) -> Self {
+impl CheckOutput {
+    async fn of(policy: &TestPolicy) -> Self {
         let output = check(policy, &["--format", "json"]).await;
         let said = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         Self { exit: output.status.code(), said }
@@ -65,15 +65,16 @@ impl Told {
 /// A session can move between these servers, and one of them keeps it for less time.
 #[tokio::test]
 async fn servers_that_keep_a_session_for_unlike_times_are_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let other = OwnZooKeeper::start().keeping_sessions_for(Duration::from_secs(1)).await;
     let servers = [site.zookeeper, other.server.address()].map(|server| server.to_string());
-    let told = Told::of(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
+    let told = CheckOutput::of(&site.policy("gw-1").with("/zookeeper/servers", json!(servers))).await;
     let message = told.message("FG0520");
     assert!(message.contains(&format!("{} 2s", servers[0])), "{message}");
     assert!(message.contains(&format!("{} 1s", servers[1])), "{message}");
     let alike =
-        Told::of(&site.policy("gw-1").with("/zookeeper/servers", json!([servers[0], servers[0]]))).await;
+        CheckOutput::of(&site.policy("gw-1").with("/zookeeper/servers", json!([servers[0], servers[0]])))
+            .await;
     assert!(!alike.codes().contains("FG0520"), "{:#}", alike.said);
     assert!(alike.saw("zookeeper", "2 of 2 servers give a session"), "{:#}", alike.said);
 }
@@ -81,16 +82,17 @@ async fn servers_that_keep_a_session_for_unlike_times_are_told() {
 /// Where nobody compares tokens, a proxy before the service must not repeat requests, and nobody may know that it is there.
 #[tokio::test]
 async fn an_intermediary_before_the_service_is_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let service = site.origin.door("service");
-    let peer = Peer::nginx(service);
+    let peer = ProxyProcess::nginx(service);
     for (fencing, endpoint, told) in
         [("none", peer.address, true), ("none", service, false), ("upstream", peer.address, false)]
     {
         let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", fencing);
-        let seen =
-            Told::of(&policy.with("/upstreams/ledger/endpoints", json!([format!("http://{endpoint}")])))
-                .await;
+        let seen = CheckOutput::of(
+            &policy.with("/upstreams/ledger/endpoints", json!([format!("http://{endpoint}")])),
+        )
+        .await;
         let saw = seen.saw("upstream ledger", "an intermediary answers at");
         assert_eq!(saw, told, "{fencing} at {endpoint}: {:#}", seen.said);
         assert!(!saw || seen.saw("upstream ledger", "server: nginx"), "{:#}", seen.said);
@@ -99,12 +101,12 @@ async fn an_intermediary_before_the_service_is_told() {
 
 #[tokio::test]
 async fn a_sound_installation_is_shown_and_nothing_in_it_changes() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let _gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let before = tree.paths().await;
-    let told = Told::of(&policy).await;
+    let told = CheckOutput::of(&policy).await;
     // The ZooKeeper of the tests lets everybody in, and the check warns about that.
     assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
     assert_eq!((&told.said["good"], &told.said["warnings"]), (&json!(true), &json!(1)));
@@ -112,7 +114,7 @@ async fn a_sound_installation_is_shown_and_nothing_in_it_changes() {
     // An operator with a firewall in front of ZooKeeper says `acl: open` once, and the warning ends.
     let meant = policy.clone().with("/zookeeper/acl", "open");
     assert_eq!(check(&meant, &["--strict"]).await.status.code(), Some(0));
-    let told_of = Told::of(&meant).await;
+    let told_of = CheckOutput::of(&meant).await;
     assert!(told_of.codes().is_empty() && told_of.saw("root", "everybody may write"), "{:#}", told_of.said);
     assert!(told.saw("root", "world:anyone (cdwa)") && told.saw("root", "era 0"), "{:#}", told.said);
     assert!(told.saw("members", "1 gateways, 0 of them"), "{:#}", told.said);
@@ -129,7 +131,7 @@ async fn a_sound_installation_is_shown_and_nothing_in_it_changes() {
 #[tokio::test]
 async fn everything_that_is_away_is_told_at_once_and_in_time() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-    let policy = Policy::new("gw-1", nobody, "/nothing", nobody)
+    let policy = TestPolicy::new("gw-1", nobody, "/nothing", nobody)
         .with("/upstreams/ledger/endpoints", json!(["http://127.0.0.1:1", "http://nowhere.invalid:80"]))
         .with("/upstreams/secured", json!({"endpoints": ["https://127.0.0.1:1"], "fencing": "none", "tls": {"ca_file": "/nowhere/ca.pem"}}))
         .with("/tickets", json!({"signing_key_file": "/nowhere/key"}))
@@ -138,7 +140,7 @@ async fn everything_that_is_away_is_told_at_once_and_in_time() {
         .with("/listeners/public/tls", json!({"certificates": [{"certificate_file": "/nowhere/a.pem", "key_file": "/nowhere/a.key"}]}))
         .with("/state_dir", "/nowhere");
     let begun = Instant::now();
-    let told = Told::of(&policy).await;
+    let told = CheckOutput::of(&policy).await;
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!(told.exit, Some(78));
     assert_eq!(told.codes(), ["FG0505", "FG0507", "FG0510", "FG0512", "FG0514"].into(), "{:#}", told.said);
@@ -152,20 +154,20 @@ async fn everything_that_is_away_is_told_at_once_and_in_time() {
 
 #[tokio::test]
 async fn an_endpoint_that_is_away_beside_one_that_answers_is_a_warning() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let endpoints = json!([format!("http://{}", site.origin.door("gw-1")), "http://127.0.0.1:1"]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints);
     let _gateway = Gateway::start(&policy).await;
-    let told = Told::of(&policy).await;
+    let told = CheckOutput::of(&policy).await;
     assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502", "FG0507"].into()), "{:#}", told.said);
     assert!(told.message("FG0507").contains("127.0.0.1:1"), "{:#}", told.said);
 }
 
 #[tokio::test]
 async fn what_zookeeper_grants_and_does_not_have_is_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "2m").with("/zookeeper/tick", "6s");
-    let told = Told::of(&policy).await;
+    let told = CheckOutput::of(&policy).await;
     assert_eq!((told.exit, told.codes()), (Some(78), ["FG0501", "FG0506"].into()), "{:#}", told.said);
     assert_eq!(told.message("FG0501"), "ZooKeeper grants a session of 1m, not the 2m asked for");
     assert!(told.message("FG0506").contains(&site.root), "{:#}", told.said);
@@ -173,9 +175,10 @@ async fn what_zookeeper_grants_and_does_not_have_is_told() {
 
 #[tokio::test]
 async fn gateways_that_lock_other_keys_are_named() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
-    let told = Told::of(&site.policy("gw-2").with("/routes/0/fence/key", "other/{path.account}")).await;
+    let told =
+        CheckOutput::of(&site.policy("gw-2").with("/routes/0/fence/key", "other/{path.account}")).await;
     let codes = ["FG0502", "FG0515", "FG0550"];
     assert_eq!((told.exit, told.codes()), (Some(0), codes.into()), "{:#}", told.said);
     assert!(told.message("FG0515").starts_with("gw-1 would lock other keys"), "{:#}", told.said);
@@ -183,7 +186,7 @@ async fn gateways_that_lock_other_keys_are_named() {
 }
 
 /// A gateway that says of itself that it can be reached there.
-async fn member(site: &Site, name: &str, address: &str) {
+async fn member(site: &TestSite, name: &str, address: &str) {
     let data = json!({
         "format": 1, "version": "0", "plan": "0",
         "peer": {"address": address, "pass": "0123456789abcdef".repeat(4)},
@@ -193,13 +196,13 @@ async fn member(site: &Site, name: &str, address: &str) {
 
 #[tokio::test]
 async fn gateways_that_are_not_where_they_say_are_named() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
     let there = site.origin.door("gw-2").to_string();
     for (name, address) in [("gw-1", "127.0.0.1:1"), ("gw-2", &there), ("gw-3", "127.0.0.1:1")] {
         member(&site, name, address).await;
     }
-    let alone = Told::of(&site.policy("gw-1")).await;
+    let alone = CheckOutput::of(&site.policy("gw-1")).await;
     assert!(
         !alone.codes().contains("FG0517"),
         "who sends nothing on needs to reach nobody: {:#}",
@@ -207,7 +210,7 @@ async fn gateways_that_are_not_where_they_say_are_named() {
     );
 
     let peer = |advertise: &str| json!({"address": "127.0.0.1:9910", "advertise": advertise});
-    let told = Told::of(&site.policy("gw-1").with("/peer", peer("127.0.0.1:9910"))).await;
+    let told = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("127.0.0.1:9910"))).await;
     assert_eq!(told.exit, Some(0), "{:#}", told.said);
     let message = told.message("FG0517");
     assert!(message.starts_with("the gateway `gw-3` cannot be reached at `127.0.0.1:1`: "), "{message}");
@@ -215,9 +218,9 @@ async fn gateways_that_are_not_where_they_say_are_named() {
     assert_eq!(unreached.count(), 1, "itself is not one of the others: {:#}", told.said);
     assert!(told.saw("peers", &format!("gw-2 answers at {there}")), "{:#}", told.said);
 
-    let told = Told::of(&site.policy("gw-1").with("/peer", peer("nowhere.invalid:9910"))).await;
+    let told = CheckOutput::of(&site.policy("gw-1").with("/peer", peer("nowhere.invalid:9910"))).await;
     assert!(told.message("FG0138").contains("`nowhere.invalid:9910`, which is not found"), "{:#}", told.said);
-    let told = Told::of(&site.policy("gw-1").with("/peer", peer(&there))).await;
+    let told = CheckOutput::of(&site.policy("gw-1").with("/peer", peer(&there))).await;
     assert!(
         told.message("FG0138").starts_with("`gw-2` tells the others the same address"),
         "{:#}",
@@ -227,84 +230,90 @@ async fn gateways_that_are_not_where_they_say_are_named() {
 
 #[tokio::test]
 async fn certificates_that_other_gateways_would_not_believe_are_told() {
-    let (site, home) = (Site::fresh().await, scratch::place());
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (authority, stranger) = (TestCa::new(), TestCa::new());
     let ca_file = home.path().join("peers.pem");
     authority.write(&ca_file);
     let signed = authority.sign(&["127.0.0.1"]);
-    let other =
-        Terminator::start(&signed, &Clients::SignedBy(&authority), &["http/1.1"], site.origin.door("gw-2"));
+    let other = TlsTerminator::start(
+        &signed,
+        &ClientAuthMode::SignedBy(&authority),
+        &["http/1.1"],
+        site.origin.door("gw-2"),
+    );
     let _gateway = Gateway::start(&site.policy("gw-1")).await;
     member(&site, "gw-2", &other.address.to_string()).await;
-    let shows = |signed: &Signed| {
+    let shows = |signed: &SignedCertificate| {
         let (certificate, key) = signed.write(home.path(), "peer");
         let tls = json!({"certificate_file": certificate, "key_file": key, "ca_file": ca_file});
         site.policy("gw-1").with("/peer", json!({"address": "127.0.0.1:9910", "tls": tls}))
     };
-    let good = Told::of(&shows(&signed)).await;
+    let good = CheckOutput::of(&shows(&signed)).await;
     let codes = ["FG0502", "FG0515", "FG0550", "FG0551"];
     assert_eq!((good.exit, good.codes()), (Some(0), codes.into()), "{:#}", good.said);
     assert!(good.saw("peers", "gw-2 answers at") && good.saw("certificates", "peer.pem"), "{:#}", good.said);
     assert!(other.seen().iter().all(|seen| seen.client), "{:?}", other.seen());
 
-    let misnamed = Told::of(&shows(&authority.sign(&["gw-1.internal"]))).await;
+    let misnamed = CheckOutput::of(&shows(&authority.sign(&["gw-1.internal"]))).await;
     assert_eq!(misnamed.exit, Some(78));
     assert!(misnamed.message("FG0510").contains("not valid for name"), "{:#}", misnamed.said);
-    let foreign = Told::of(&shows(&stranger.sign(&["127.0.0.1"]))).await;
+    let foreign = CheckOutput::of(&shows(&stranger.sign(&["127.0.0.1"]))).await;
     assert!(foreign.message("FG0510").contains("invalid peer certificate"), "{:#}", foreign.said);
     assert!(foreign.message("FG0517").contains("gw-2"), "it is refused there: {:#}", foreign.said);
 
     let policy = shows(&signed);
     fs::write(home.path().join("peer.key"), "no key").expect("our folder");
-    assert!(Told::of(&policy).await.message("FG0510").contains("peer.key"));
+    assert!(CheckOutput::of(&policy).await.message("FG0510").contains("peer.key"));
 }
 
 #[tokio::test]
 async fn who_does_not_prove_its_name_is_told_from_who_does() {
-    let (site, home) = (Site::fresh().await, scratch::place());
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let (authority, stranger) = (TestCa::new(), TestCa::new());
     authority.write(&home.path().join("ca.pem"));
     stranger.write(&home.path().join("other.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
-    let front = Terminator::start(&signed, &Clients::Anybody, &["http/1.1"], site.origin.door("gw-1"));
+    let front =
+        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], site.origin.door("gw-1"));
     let over = |file: &str| {
         let tls = json!({"ca_file": home.path().join(file)});
         let endpoints = json!([format!("https://{}", front.address)]);
         site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints).with("/upstreams/ledger/tls", tls)
     };
     let _gateway = Gateway::start(&over("ca.pem")).await;
-    let told = Told::of(&over("ca.pem")).await;
+    let told = CheckOutput::of(&over("ca.pem")).await;
     assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
     assert!(told.saw("certificates", "is valid for"), "{:#}", told.said);
-    let told = Told::of(&over("other.pem")).await;
+    let told = CheckOutput::of(&over("other.pem")).await;
     assert_eq!(told.exit, Some(78));
     assert!(told.message("FG0508").contains("invalid peer certificate"), "{:#}", told.said);
     let plain = site
         .policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("https://{}", site.origin.door("gw-1"))]));
     let told =
-        Told::of(&plain.with("/upstreams/ledger/tls", json!({"ca_file": home.path().join("ca.pem")}))).await;
+        CheckOutput::of(&plain.with("/upstreams/ledger/tls", json!({"ca_file": home.path().join("ca.pem")})))
+            .await;
     assert!(told.message("FG0508").starts_with("TLS with 127.0.0.1:"), "{:#}", told.said);
 }
 
 #[tokio::test]
 async fn a_guard_is_told_from_what_is_none_and_from_a_foreign_one() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]);
-    let told = Told::of(&policy).await;
+    let told = CheckOutput::of(&policy).await;
     assert_eq!((told.exit, told.codes()), (Some(0), ["FG0502"].into()), "{:#}", told.said);
     assert!(told.saw("upstream ledger", "settles and executes within 15s"), "{:#}", told.said);
 
-    let told = Told::of(&policy.clone().with("/upstreams/ledger/response_timeout", "15s")).await;
+    let told = CheckOutput::of(&policy.clone().with("/upstreams/ledger/response_timeout", "15s")).await;
     assert_eq!((told.exit, told.codes()), (Some(78), ["FG0502", "FG0504"].into()), "{:#}", told.said);
 
-    let told = Told::of(&guarded.policy("gw-1", &[guarded.site.origin.door("gw-1")])).await;
+    let told = CheckOutput::of(&guarded.policy("gw-1", &[guarded.site.origin.door("gw-1")])).await;
     assert_eq!((told.exit, told.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", told.said);
     assert!(told.message("FG0509").contains("is no guard"), "{:#}", told.said);
 
     let foreign = guarded.launch_of("00000000-0000-4000-8000-000000000000").await.start().await;
-    let told = Told::of(&guarded.policy("gw-1", &[guard.public, foreign.public])).await;
+    let told = CheckOutput::of(&guarded.policy("gw-1", &[guard.public, foreign.public])).await;
     assert_eq!((told.exit, told.codes()), (Some(78), ["FG0502", "FG0509"].into()), "{:#}", told.said);
     let all: Vec<&str> = told.diagnostics().filter_map(|one| one["message"].as_str()).collect();
     assert!(all.iter().any(|said| said.contains("of installation 00000000")), "{all:?}");
@@ -313,15 +322,15 @@ async fn a_guard_is_told_from_what_is_none_and_from_a_foreign_one() {
 
 #[tokio::test]
 async fn the_file_of_a_guard_is_looked_at_as_well() {
-    let (site, home) = (Site::fresh().await, scratch::place());
-    let file = Policy::of_guard(site.origin.door("guard"), &home.path().join("guard.redb"));
+    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let file = TestPolicy::of_guard(site.origin.door("guard"), &home.path().join("guard.redb"));
     let (keys, public) = (home.path().join("key.json"), home.path().join("keys.json"));
     let (keys, shown) = (keys.display().to_string(), public.display().to_string());
     assert!(command(&["keys", "new", &keys]).await.expect("started").status.success());
     fs::write(&public, command(&["keys", "public", &keys]).await.expect("started").stdout)
         .expect("our folder");
     let sound = file.clone().with("/tickets", json!({"public_keys_file": shown}));
-    let told = Told::of(&sound).await;
+    let told = CheckOutput::of(&sound).await;
     assert_eq!(
         (told.exit, told.codes(), &told.said["kind"]),
         (Some(0), [].into(), &json!("guard")),
@@ -333,7 +342,7 @@ async fn the_file_of_a_guard_is_looked_at_as_well() {
     assert!(!home.path().join("guard.redb").exists(), "looking makes no store");
 
     fs::set_permissions(&public, fs::Permissions::from_mode(0o666)).expect("our own file");
-    let told = Told::of(
+    let told = CheckOutput::of(
         &sound.with("/store/redb", "/nowhere/guard.redb").with("/upstream/endpoint", "http://127.0.0.1:1"),
     )
     .await;

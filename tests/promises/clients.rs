@@ -7,11 +7,11 @@ use std::{
     process::{Command, Output},
 };
 
-use fencegate_tests::{gateway::Gateway, site::Site};
+use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
 use tokio::{sync::OnceCell, task::spawn_blocking};
 
-use super::tls::Keys;
+use super::tls::TlsFiles;
 
 /// Runs a command to its end, a minute at most.
 pub(super) async fn run(program: &str, arguments: &[&str]) -> Output {
@@ -61,7 +61,7 @@ pub(super) async fn fetched_by_npm(name: &str, package: &str) -> String {
 }
 
 /// The gateway of a test, with plain text, and another one with TLS.
-async fn both(site: &Site, keys: &Keys) -> (Gateway, Gateway) {
+async fn both(site: &TestSite, keys: &TlsFiles) -> (Gateway, Gateway) {
     let certificates = json!([keys.write("a", "localhost")]);
     let secured = site.policy("gw-2").with("/listeners/public/tls", json!({"certificates": certificates}));
     let plain = site.policy("gw-1");
@@ -77,7 +77,7 @@ fn assert_done(who: &str, said: &str) {
 
 /// A program that is given a URL and an authority's file, once with plain text and once with TLS.
 async fn each_gets_its_answer(program: &str, arguments: &[&str], first: &str) {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let (plain, secured) = both(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
@@ -91,7 +91,7 @@ async fn each_gets_its_answer(program: &str, arguments: &[&str], first: &str) {
 
 #[tokio::test]
 async fn curl_over_both_protocols_with_and_without_tls() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let (plain, secured) = both(&site, &keys).await;
     keys.authority.write(&keys.path("ca.pem"));
     let authority = keys.path("ca.pem").display().to_string();
@@ -115,7 +115,7 @@ async fn curl_over_both_protocols_with_and_without_tls() {
 
 #[tokio::test]
 async fn nghttp_and_h2load() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let gateway = Gateway::start(&site.policy("gw-1").cached()).await;
     let body = keys.path("body");
     std::fs::write(&body, "hi").expect("our own folder");

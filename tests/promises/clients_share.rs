@@ -3,13 +3,13 @@
 use std::{net::IpAddr, time::Duration};
 
 use fencegate_tests::{
-    client::{Answer, Ask, Client, Outcome},
+    client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
-    held::Held,
+    held::HeldRequest,
     history::History,
     origin::Latch,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{
@@ -17,43 +17,44 @@ use tokio::{
     task::{JoinHandle, spawn},
 };
 
-fn sharing(site: &Site) -> Policy {
+fn sharing(site: &TestSite) -> TestPolicy {
     site.policy("gw-1").with("/routes/0/fence/client_share", 2)
 }
 
 /// A request from another address of this machine.
-pub(super) fn from(address: &str, gateway: &Gateway, ask: Ask) -> JoinHandle<Answer> {
+pub(super) fn from(address: &str, gateway: &Gateway, ask: TestRequest) -> JoinHandle<ClientResponse> {
     let (address, public): (IpAddr, _) = (address.parse().expect("an address"), gateway.public);
     spawn(async move {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind((address, 0).into()).expect("an address of loopback");
         let stream = socket.connect(public).await.expect("listens");
-        let mut client = Client::over(stream, public).await.expect("a connection");
+        let mut client = Http1Client::over(stream, public).await.expect("a connection");
         client.send(&ask).await.expect("an answer")
     })
 }
 
-fn assert_refused(answer: &Answer) {
+fn assert_refused(answer: &ClientResponse) {
     assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"), "{answer:?}");
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{answer:?}");
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
     assert!(answer.field("retry-after").is_some(), "{answer:?}");
 }
 
 #[tokio::test]
 async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
-    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let waiter = gateway.begin(Ask::post("/pay/7"));
+    let HeldRequest { request: holder, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let waiter = gateway.begin(TestRequest::post("/pay/7"));
     tree.so_many_wait(1).await;
 
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_refused(&answer);
     assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
-    assert_refused(&gateway.send(&Ask::post("/pay/8")).await);
-    assert_eq!(gateway.send(&Ask::get("/read")).await.status, 200, "another route has its own share");
-    let other = from("127.0.0.2", &gateway, Ask::post("/pay/7"));
+    assert_refused(&gateway.send(&TestRequest::post("/pay/8")).await);
+    assert_eq!(gateway.send(&TestRequest::get("/read")).await.status, 200, "another route has its own share");
+    let other = from("127.0.0.2", &gateway, TestRequest::post("/pay/7"));
     tree.locks_become("the other client, too", |locks| locks.len() == 3).await;
 
     latch.let_go();
@@ -61,7 +62,7 @@ async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served
         assert_eq!(request.answer().await.status, 200);
     }
     assert_eq!(other.await.expect("no panic").status, 200);
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the share is free again");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the share is free again");
     let refused = gateway.metrics().await.sum("fencegate_rejections_total", &["reason=\"client-limit\""]);
     assert!((refused - 2.0).abs() < 0.1, "{refused}");
     History::of(&site.origin.log()).assert_holds();
@@ -69,27 +70,28 @@ async fn a_greedy_client_is_refused_at_once_and_another_one_is_queued_and_served
 
 #[tokio::test]
 async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_flight() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = Gateway::start(&sharing(&site)).await;
     let tree = site.tree().await;
-    let Held { request: in_flight, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let HeldRequest { request: in_flight, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     for _ in 0..3 {
-        let waiter = gateway.begin(Ask::post("/pay/7"));
+        let waiter = gateway.begin(TestRequest::post("/pay/7"));
         tree.so_many_wait(1).await;
-        assert_refused(&gateway.send(&Ask::post("/pay/7")).await);
+        assert_refused(&gateway.send(&TestRequest::post("/pay/7")).await);
         waiter.hang_up();
         tree.so_many_wait(0).await;
     }
     // The upstream goes on with this request, so the key is still held on behalf of this client.
     in_flight.hang_up();
-    let waiter = gateway.begin(Ask::post("/pay/7"));
+    let waiter = gateway.begin(TestRequest::post("/pay/7"));
     tree.so_many_wait(1).await;
-    assert_refused(&gateway.send(&Ask::post("/pay/7")).await);
+    assert_refused(&gateway.send(&TestRequest::post("/pay/7")).await);
     latch.let_go();
     assert_eq!(waiter.answer().await.status, 200);
     tree.no_lock_is_left().await;
     let latch = site.origin.holds("/pay/8");
-    let both = [(); 2].map(|()| gateway.begin(Ask::post("/pay/8")));
+    let both = [(); 2].map(|()| gateway.begin(TestRequest::post("/pay/8")));
     tree.locks_become("both in their places", |locks| locks.len() == 2).await;
     latch.let_go();
     for request in both {
@@ -99,12 +101,12 @@ async fn a_share_comes_back_with_a_waiter_that_hangs_up_and_stays_with_work_in_f
 
 #[tokio::test]
 async fn behind_a_trusted_proxy_clients_are_told_apart() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = sharing(&site).with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
     let gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
-    let of = |client: &str| Ask::post("/pay/7").field("X-Forwarded-For", client);
+    let of = |client: &str| TestRequest::post("/pay/7").field("X-Forwarded-For", client);
     let mut asked = Vec::new();
     for (n, client) in ["2001:db8::1", "2001:db8::2", "198.51.100.7", "2001:db8:0:1::1"].iter().enumerate() {
         asked.push(gateway.begin(of(client)));
@@ -119,31 +121,36 @@ async fn behind_a_trusted_proxy_clients_are_told_apart() {
 
 #[tokio::test]
 async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits", json!({"per_client": 3}));
     let gateway = Gateway::start(&policy).await;
     let latches = ["/a", "/b", "/pay/7"].map(|path| site.origin.holds(path));
-    let asks = [Ask::get("/a"), Ask::get("/b"), Ask::post("/pay/7")];
+    let asks = [TestRequest::get("/a"), TestRequest::get("/b"), TestRequest::post("/pay/7")];
     // Each request has a connection of its own, which the kernel gives to any worker.
     let [reads, hung_up, pays] = asks.map(|ask| gateway.begin(ask));
     for path in ["/a", "/b", "/pay/7"] {
         site.origin.request(path, 1).await;
     }
     for _ in 0..8 {
-        let answer = gateway.send(&Ask::get("/c")).await;
+        let answer = gateway.send(&TestRequest::get("/c")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"), "{answer:?}");
     }
     assert_eq!(site.origin.count("/c"), 0);
-    let other = from("127.0.0.2", &gateway, Ask::get("/c")).await.expect("no panic");
+    let other = from("127.0.0.2", &gateway, TestRequest::get("/c")).await.expect("no panic");
     assert_eq!(other.status, 200, "another client");
 
     hung_up.hang_up();
     gateway.series_becomes("fencegate_requests_in_flight", &["route=\"read\""], 1.0).await;
-    assert_eq!(gateway.send(&Ask::get("/c")).await.status, 200, "who hangs up on an unfenced route is gone");
+    assert_eq!(
+        gateway.send(&TestRequest::get("/c")).await.status,
+        200,
+        "who hangs up on an unfenced route is gone"
+    );
     // On a fenced route the upstream goes on after the client has left, so the request still counts.
     pays.hang_up();
-    let Held { request: again, latch: held, .. } = site.origin.holds_one(&gateway, Ask::get("/a")).await;
-    assert_eq!(gateway.send(&Ask::get("/c")).await.status, 429);
+    let HeldRequest { request: again, latch: held, .. } =
+        site.origin.holds_one(&gateway, TestRequest::get("/a")).await;
+    assert_eq!(gateway.send(&TestRequest::get("/c")).await.status, 429);
     for latch in latches.iter().chain([&held]) {
         latch.let_go();
     }
@@ -152,7 +159,7 @@ async fn one_client_cannot_fill_the_gateway_whatever_it_asks_for() {
     }
     site.tree().await.no_lock_is_left().await;
     let latches = ["/d", "/e", "/f"].map(|path| site.origin.holds(path));
-    let all = ["/d", "/e", "/f"].map(|path| gateway.begin(Ask::get(path)));
+    let all = ["/d", "/e", "/f"].map(|path| gateway.begin(TestRequest::get(path)));
     for path in ["/d", "/e", "/f"] {
         site.origin.request(path, 1).await;
     }

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use fencegate_tests::{
-    postgres::{self, Database},
+    postgres::{self, TestDatabase},
     prometheus::deploy,
     scratch,
 };
@@ -97,7 +97,7 @@ fn postgresql_lets_in_what_is_newer_and_nothing_else() {
 
 /// Two sessions want a key without a row. The second session waits for the first, whether the first commits or rolls
 /// back.
-fn race(postgres: &Database, statement: &str) {
+fn race(postgres: &TestDatabase, statement: &str) {
     const READ_COMMITTED: &str = "BEGIN;";
     const REPEATABLE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;";
     for (isolation, (first, end), (second, expected), which) in [

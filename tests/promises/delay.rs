@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
-    held::Held,
+    held::HeldRequest,
     history::History,
-    origin::{Act, Reply},
+    origin::{Act, OriginReply},
     patience::patiently,
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use tokio::time::{sleep, sleep_until};
 
@@ -23,7 +23,7 @@ const DELAY: Duration = Duration::from_secs(4);
 const EXECUTION: Duration = Duration::from_millis(3300);
 const SLACK: Duration = Duration::from_millis(500);
 
-fn ours(site: &Site, name: &str) -> Policy {
+fn ours(site: &TestSite, name: &str) -> TestPolicy {
     let millis = |duration: Duration| format!("{}ms", duration.as_millis());
     site.policy(name)
         .with("/upstreams/ledger/fencing", "delay")
@@ -32,20 +32,21 @@ fn ours(site: &Site, name: &str) -> Policy {
         .with("/routes/0/fence/wait", "30s")
 }
 
-async fn pair(site: &Site, hold: fn(Policy) -> Policy) -> (Gateway, Gateway) {
+async fn pair(site: &TestSite, hold: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
     let (one, two) = (hold(ours(site, "gw-1")), hold(ours(site, "gw-2")));
     tokio::join!(Gateway::start(&one), Gateway::start(&two))
 }
 
-const HOLDS: [fn(Policy) -> Policy; 2] = [|policy| policy, Policy::cached];
+const HOLDS: [fn(TestPolicy) -> TestPolicy; 2] = [|policy| policy, TestPolicy::cached];
 
 #[tokio::test]
 async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
     for hold in HOLDS {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let (one, two) = pair(&site, hold).await;
-        let Held { request: lost, latch, record } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-        let next = two.begin(Ask::post("/pay/7"));
+        let HeldRequest { request: lost, latch, record } =
+            site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+        let next = two.begin(TestRequest::post("/pay/7"));
         one.signal(Signal::KILL);
         let killed = Instant::now();
         assert!(lost.result().await.is_err(), "nobody is left to answer");
@@ -59,7 +60,7 @@ async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
         History::of(&site.origin.log()).assert_holds();
         // The delay was waited for once; a second request does not wait again.
         let began = Instant::now();
-        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
         assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
         two.series_becomes("fencegate_delays_total", &["result=\"sat-out\""], 1.0).await;
     }
@@ -68,23 +69,23 @@ async fn after_a_killed_holder_the_next_one_begins_when_its_delay_is_over() {
 #[tokio::test]
 async fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing_in_zookeeper() {
     for hold in HOLDS {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let (one, two) = pair(&site, hold).await;
         let began = Instant::now();
         for round in 0..10 {
             for gateway in [&one, &two] {
-                let answer = gateway.send(&Ask::post("/pay/7")).await;
+                let answer = gateway.send(&TestRequest::post("/pay/7")).await;
                 assert_eq!(answer.status, 200, "round {round}: {answer:?}");
             }
         }
         assert!(began.elapsed() < DELAY, "took {:?}", began.elapsed());
         no_parent_is_left(&site.tree().await).await;
         // A gateway that stops in order costs no delay either.
-        assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(one.send(&TestRequest::post("/pay/7")).await.status, 200);
         one.signal(Signal::TERM);
         assert_eq!(one.exit().await.code(), Some(0));
         let began = Instant::now();
-        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
         assert!(began.elapsed() < DELAY / 2, "took {:?}", began.elapsed());
         History::of(&site.origin.log()).assert_holds();
     }
@@ -92,18 +93,22 @@ async fn a_hand_over_in_order_costs_no_delay_and_leaves_nothing_in_zookeeper() {
 
 #[tokio::test]
 async fn after_a_frozen_holder_the_next_one_begins_when_its_delay_is_over_and_the_frozen_one_says_so() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = pair(&site, HOLDS[1]).await;
-    site.origin.script("/pay/7", [Act::Answer(EXECUTION, Reply::ok())]);
-    let frozen = one.begin(Ask::post("/pay/7"));
+    site.origin.script("/pay/7", [Act::Answer(EXECUTION, OriginReply::ok())]);
+    let frozen = one.begin(TestRequest::post("/pay/7"));
     let record = site.origin.request("/pay/7", 1).await;
     one.signal(Signal::STOP);
-    let next = two.begin(Ask::post("/pay/7"));
+    let next = two.begin(TestRequest::post("/pay/7"));
     assert_eq!(next.answer().await.status, 200);
     let gap = site.origin.request("/pay/7", 2).await.arrived - record.arrived;
     assert!(gap >= SESSION + DELAY - SLACK * 2, "began after {gap:?}");
     one.signal(Signal::CONT);
-    assert_eq!(frozen.answer().await.outcome(), Some(Outcome::Unknown), "its proof ended before the answer");
+    assert_eq!(
+        frozen.answer().await.outcome(),
+        Some(FencingOutcome::Unknown),
+        "its proof ended before the answer"
+    );
     History::of(&site.origin.log()).assert_holds();
 }
 
@@ -111,19 +116,20 @@ async fn after_a_frozen_holder_the_next_one_begins_when_its_delay_is_over_and_th
 #[tokio::test]
 async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
     for hold in HOLDS {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let (one, two) = pair(&site, |policy| policy).await;
         drop(two);
         let impatient = hold(ours(&site, "gw-3").with("/routes/0/fence/wait", "300ms"));
         let three = Gateway::start(&impatient).await;
-        let Held { request: lost, latch, .. } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+        let HeldRequest { request: lost, latch, .. } =
+            site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
         one.signal(Signal::KILL);
         let killed = Instant::now();
         assert!(lost.result().await.is_err(), "nobody is left to answer");
         latch.let_go();
         let mut delayed = Vec::new();
         let done = loop {
-            let answer = three.send(&Ask::post("/pay/7")).await;
+            let answer = three.send(&TestRequest::post("/pay/7")).await;
             if answer.status == 200 {
                 break answer;
             }
@@ -140,7 +146,7 @@ async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
         let gap = killed.elapsed();
         assert!(gap >= SESSION + DELAY - SLACK && gap < SESSION + DELAY + SLACK * 6, "after {gap:?}");
         let (at, first) = delayed.first().expect("some were refused");
-        assert_eq!((first.status, first.outcome()), (423, Some(Outcome::NotDispatched)));
+        assert_eq!((first.status, first.outcome()), (423, Some(FencingOutcome::NotDispatched)));
         let rest: u64 = retry_after(first);
         let ends = *at + Duration::from_secs(rest);
         assert!(
@@ -150,18 +156,19 @@ async fn a_delay_that_is_longer_than_every_wait_is_sat_out_all_the_same() {
     }
 }
 
-fn retry_after(answer: &Answer) -> u64 {
+fn retry_after(answer: &ClientResponse) -> u64 {
     answer.field("retry-after").expect("when to come again").parse().expect("seconds")
 }
 
 #[tokio::test]
 async fn a_drain_that_ends_before_its_requests_leaves_no_clean_word() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = ours(&site, "gw-1").with("/listeners/public/timeouts/drain", "300ms");
     let two = ours(&site, "gw-2");
     let (one, two) = tokio::join!(Gateway::start(&policy), Gateway::start(&two));
-    let Held { request: lost, latch, record } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let next = two.begin(Ask::post("/pay/7"));
+    let HeldRequest { request: lost, latch, record } =
+        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let next = two.begin(TestRequest::post("/pay/7"));
     one.signal(Signal::TERM);
     assert_eq!(one.exit().await.code(), Some(1), "not a clean end");
     let exited = Instant::now();
@@ -176,10 +183,11 @@ async fn a_drain_that_ends_before_its_requests_leaves_no_clean_word() {
 
 #[tokio::test]
 async fn what_a_killed_holder_left_is_shown_and_removed_when_nobody_asks_for_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = pair(&site, HOLDS[0]).await;
     let tree = site.tree().await;
-    let Held { request: lost, latch, .. } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let HeldRequest { request: lost, latch, .. } =
+        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
     let shown = two.admin("/api/v1/locks/account%2F7").await;
     let shown: serde_json::Value = serde_json::from_slice(&shown.body).expect("JSON");
     assert_eq!(shown["record"]["state"], "held", "{shown}");
@@ -190,19 +198,19 @@ async fn what_a_killed_holder_left_is_shown_and_removed_when_nobody_asks_for_it(
     no_parent_is_left(&tree).await;
     two.series_reaches("fencegate_delay_leftovers_total", &["result=\"removed\""], 1.0).await;
     let began = Instant::now();
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(began.elapsed() < DELAY / 2, "took {:?}", began.elapsed());
     History::of(&site.origin.log()).assert_holds();
 }
 
 /// Of keys: what stands above their lock nodes.
-async fn parents(tree: &Tree) -> Vec<String> {
+async fn parents(tree: &ZnodeTree) -> Vec<String> {
     let mut paths = tree.paths().await;
     paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 3);
     paths
 }
 
-async fn no_parent_is_left(tree: &Tree) {
+async fn no_parent_is_left(tree: &ZnodeTree) {
     let gone = async {
         while !parents(tree).await.is_empty() {
             sleep(Duration::from_millis(50)).await;

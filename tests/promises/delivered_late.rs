@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{Charged, GRACE, Manner},
-    client::{Ask, Outcome},
-    gateway::{Gateway, Launch as GatewayLaunch},
-    guard::{Beside, Dispatch},
-    guarded::Guarded,
-    holding_relay::HoldingRelay,
+    charged::{CommandBehavior, GRACE, LockedCommand},
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
+    guard::{GuardFixture, StampedRequest},
+    guarded::GuardedSite,
+    holding_relay::DelayingRelay,
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
 };
 use tokio::time::sleep;
 
 use super::{
     before_service,
     not_after::{filter, let_in, short},
-    undelivered::Way,
+    undelivered::LossyPath,
 };
 
 fn heeded(filtered: bool) -> &'static str {
@@ -31,18 +31,18 @@ fn heeded(filtered: bool) -> &'static str {
 #[tokio::test]
 async fn what_nginx_kept_while_its_way_was_cut_is_not_begun_behind_a_filter() {
     for filtered in [true, false] {
-        let beside = Beside::fresh().await;
+        let beside = GuardFixture::fresh().await;
         let service = beside.origin.door("service");
         let filter = filter(service).start().await;
-        let Some(way) = Way::to(if filtered { filter.public } else { service }).await else { return };
+        let Some(way) = LossyPath::to(if filtered { filter.public } else { service }).await else { return };
         let nginx = before_service::nginx(way.address, &[]);
         let guard = short(beside.launch().await, nginx.address, heeded(filtered)).start().await;
         // On this connection nginx writes the next request as well.
-        assert_eq!(guard.send(&Dispatch::new("a", 15).post("/before")).await.status, 200);
+        assert_eq!(guard.send(&StampedRequest::new("a", 15).post("/before")).await.status, 200);
         way.breaks();
-        let old = guard.begin(Dispatch::new("a", 20).post("/old"));
+        let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
         way.has(true).await;
-        assert_eq!(old.answer().await.outcome(), Some(Outcome::Unknown));
+        assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown));
         guard.series_becomes("fencegate_guard_in_doubt", &[], 0.0).await;
         way.heals();
         let_in(&guard, 30).await;
@@ -57,14 +57,14 @@ async fn what_nginx_kept_while_its_way_was_cut_is_not_begun_behind_a_filter() {
 }
 
 /// A command under the lock of `/pay/7`, which runs until it is asked to end.
-async fn job(policy: &Policy) -> Charged {
+async fn job(policy: &TestPolicy) -> LockedCommand {
     let verb = [&["lock", "account/7", "--wait", "20s"], &GRACE[..]].concat();
-    let job = Charged::living(policy, &verb, Manner::Meek);
+    let job = LockedCommand::living(policy, &verb, CommandBehavior::Meek);
     job.lives().await;
     job
 }
 
-async fn is_over(job: Charged) {
+async fn is_over(job: LockedCommand) {
     assert!(job.is_running(), "it holds the lock:\n{}", job.log());
     job.signal(Signal::TERM);
     assert_eq!(job.exit().await, 143, "{}", job.log());
@@ -73,16 +73,16 @@ async fn is_over(job: Charged) {
 /// Guard and gateway stand still together. A guard has heard nothing of the job that has the lock meanwhile.
 #[tokio::test]
 async fn a_host_that_stood_still_begins_nothing_while_a_job_has_the_lock() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]);
     // One worker, so that the request goes out on the connection of the one before.
     let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/1")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/1")).await.status, 200);
     let tree = guarded.site.tree().await;
     guard.signal(Signal::STOP);
-    let old = gateway.begin(Ask::post("/pay/7"));
+    let old = gateway.begin(TestRequest::post("/pay/7"));
     tree.locks_become("that of the request", |locks| locks.iter().any(|lock| lock.contains("%2F7"))).await;
     // What the gateway sends it sends at once, and nothing tells of it.
     sleep(Duration::from_millis(300)).await;
@@ -107,15 +107,15 @@ async fn a_host_that_stood_still_begins_nothing_while_a_job_has_the_lock() {
 #[tokio::test]
 async fn a_relay_behind_the_guard_brings_nothing_to_a_job_behind_a_filter() {
     for filtered in [true, false] {
-        let guarded = Guarded::fresh().await;
+        let guarded = GuardedSite::fresh().await;
         let service = guarded.site.origin.door("service");
         let filter = filter(service).start().await;
-        let relay = HoldingRelay::before(if filtered { filter.public } else { service }).await;
+        let relay = DelayingRelay::before(if filtered { filter.public } else { service }).await;
         let guard = short(guarded.launch().await, relay.address, heeded(filtered)).start().await;
         let policy = guarded.policy("gw-1", &[guard.public]);
         let gateway = Gateway::start(&policy).await;
         relay.holds();
-        let old = gateway.begin(Ask::post("/pay/7").body("old"));
+        let old = gateway.begin(TestRequest::post("/pay/7").body("old"));
         relay.has(b"old").await;
         gateway.signal(Signal::KILL);
         assert!(old.result().await.is_err(), "nobody is left to answer");

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, net::SocketAddr};
 
 use fencegate_tests::{
     case::{
-        self, Case,
-        play::{self, Played},
-        service::Service,
+        self, WireCase,
+        play::{self, CaseResult},
+        service::ScriptedService,
     },
     gateway::Gateway,
-    peers::Peer,
-    site::Site,
+    peers::ProxyProcess,
+    site::TestSite,
     zookeeper::fresh_root,
 };
 use futures_util::future::join_all;
@@ -21,21 +21,21 @@ use crate::wire;
 /// `tests/wire/expected.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Expected {
-    differs: Vec<Differs>,
+struct ExpectedDifferences {
+    differs: Vec<ExpectedDifference>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Differs {
+struct ExpectedDifference {
     reason: String,
     /// Their names, which no two cases share.
     cases: Vec<String>,
 }
 
 /// What a client got and how many requests went on: `200,400 (1)`.
-fn told(played: &Played) -> String {
-    let status = |answer: &Option<play::Received>| match answer {
+fn told(played: &CaseResult) -> String {
+    let status = |answer: &Option<play::ReceivedResponse>| match answer {
         Some(answer) if answer.broken => format!("{} broken", answer.message.word(1)),
         Some(answer) => answer.message.word(1).to_owned(),
         None => "-".to_owned(),
@@ -50,8 +50,8 @@ const LANES: usize = 4;
 
 /// Plays every case, and tells of each in the order of the files.
 async fn results<P>(
-    cases: &[Case],
-    lanes: Vec<(P, Service)>,
+    cases: &[WireCase],
+    lanes: Vec<(P, ScriptedService)>,
     address: impl Fn(&P) -> SocketAddr,
 ) -> Vec<String> {
     let share = cases.len().div_ceil(lanes.len());
@@ -66,31 +66,31 @@ async fn results<P>(
     join_all(played).await.concat()
 }
 
-async fn beside(start: impl Fn(SocketAddr) -> Peer) -> Vec<(Peer, Service)> {
+async fn beside(start: impl Fn(SocketAddr) -> ProxyProcess) -> Vec<(ProxyProcess, ScriptedService)> {
     let mut lanes = Vec::new();
     for _ in 0..LANES {
-        let service = Service::start().await;
+        let service = ScriptedService::start().await;
         lanes.push((start(service.address), service));
     }
     lanes
 }
 
 /// Case, nginx, HAProxy, Fencegate.
-type Row = (String, [String; 3]);
+type ComparisonRow = (String, [String; 3]);
 
-async fn rows() -> Vec<Row> {
+async fn rows() -> Vec<ComparisonRow> {
     // The time limits of the three proxies are short and are compared, so this test runs alone.
-    let site = Site::alone().await;
-    let cases: Vec<Case> = case::files().iter().flat_map(|file| case::load(file)).collect();
+    let site = TestSite::alone().await;
+    let cases: Vec<WireCase> = case::files().iter().flat_map(|file| case::load(file)).collect();
     let mut ours = Vec::new();
     for _ in 0..LANES {
-        let service = Service::start().await;
+        let service = ScriptedService::start().await;
         // An installation of its own: no case waits for a key of another lane.
         let policy =
             wire::policy(&site, service.address, service.other).with("/zookeeper/root", fresh_root());
         ours.push((Gateway::start(&policy).await, service));
     }
-    let (nginx, haproxy) = (beside(Peer::nginx).await, beside(Peer::haproxy).await);
+    let (nginx, haproxy) = (beside(ProxyProcess::nginx).await, beside(ProxyProcess::haproxy).await);
     let (nginx, haproxy, ours) = tokio::join!(
         results(&cases, nginx, |peer| peer.address),
         results(&cases, haproxy, |peer| peer.address),
@@ -101,7 +101,7 @@ async fn rows() -> Vec<Row> {
     names.zip(results.map(|((nginx, haproxy), ours)| [nginx, haproxy, ours])).collect()
 }
 
-fn table(rows: &[Row], reasons: &BTreeMap<&str, usize>) -> String {
+fn table(rows: &[ComparisonRow], reasons: &BTreeMap<&str, usize>) -> String {
     let mut table = String::new();
     let mut line = |name: &str, [nginx, haproxy, ours]: [&str; 3], mark: &str| {
         writeln!(table, "{name:<84} | {nginx:<14} | {haproxy:<14} | {ours:<14} | {mark}").expect("a string");
@@ -117,7 +117,7 @@ fn table(rows: &[Row], reasons: &BTreeMap<&str, usize>) -> String {
 #[tokio::test]
 async fn what_differs_from_nginx_is_on_the_list_and_what_is_on_the_list_differs() {
     let text = fs::read_to_string(case::folder().join("expected.toml")).expect("the list");
-    let expected: Expected = toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"));
+    let expected: ExpectedDifferences = toml::from_str(&text).unwrap_or_else(|why| panic!("{why}"));
     let mut reasons = BTreeMap::new();
     for (number, differs) in expected.differs.iter().enumerate() {
         assert!(!differs.reason.is_empty());
@@ -130,8 +130,8 @@ async fn what_differs_from_nginx_is_on_the_list_and_what_is_on_the_list_differs(
     for (number, differs) in expected.differs.iter().enumerate() {
         println!("{}: {}", number + 1, differs.reason);
     }
-    let differ = |(_, [nginx, _, ours]): &&Row| nginx != ours;
-    let differing: Vec<&Row> = rows.iter().filter(differ).collect();
+    let differ = |(_, [nginx, _, ours]): &&ComparisonRow| nginx != ours;
+    let differing: Vec<&ComparisonRow> = rows.iter().filter(differ).collect();
     let unlisted: Vec<_> =
         differing.iter().filter(|(name, _)| !reasons.contains_key(name.as_str())).collect();
     let same: Vec<&str> =

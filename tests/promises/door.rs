@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw},
+    client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
-    site::Site,
-    wire::Message,
+    site::TestSite,
+    wire::WireMessage,
 };
 use serde_json::json;
 
 const MIB: usize = 1 << 20;
 
 /// Also keyed by a query value and by a header field.
-async fn gateway(site: &Site) -> Gateway {
+async fn gateway(site: &TestSite) -> Gateway {
     let fenced = |name: &str, path: &str, key: &str| {
         let matched = json!({"methods": ["POST"], "path": path});
         json!({"name": name, "upstream": "ledger", "match": matched, "fence": {"key": key}})
@@ -30,8 +30,8 @@ async fn gateway(site: &Site) -> Gateway {
 }
 
 /// Says the bytes and reads the one answer.
-async fn said(gateway: &Gateway, bytes: &str) -> Message {
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+async fn said(gateway: &Gateway, bytes: &str) -> WireMessage {
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.say(bytes).await.expect("connected");
     let answer = tokio::time::timeout(Duration::from_secs(5), client.answer()).await;
     answer.unwrap_or_else(|_| panic!("no answer to {:?}", head_of(bytes))).expect("an HTTP answer")
@@ -42,7 +42,7 @@ fn head_of(bytes: &str) -> &str {
 }
 
 /// Status and reason; the reason is empty where the answer is not a problem body.
-fn refusal(answer: &Message) -> (u16, String) {
+fn refusal(answer: &WireMessage) -> (u16, String) {
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let reason = problem["reason"].as_str().unwrap_or_default();
     if !reason.is_empty() {
@@ -53,27 +53,35 @@ fn refusal(answer: &Message) -> (u16, String) {
 
 #[tokio::test]
 async fn what_has_no_route_or_no_usable_key_is_refused() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let long = "x".repeat(600);
     for (ask, status, reason) in [
-        (Ask::post("/nothing/here"), 404, "no-route"),
-        (Ask::post("/"), 404, "no-route"),
-        (Ask::with_method("DELETE", "/pay/7"), 404, "no-route"),
-        (Ask::post("/sku"), 400, "key-missing"),
-        (Ask::post("/sku?id="), 400, "key-missing"),
-        (Ask::post("/sku?other=7"), 400, "key-missing"),
-        (Ask::post("/shop"), 400, "key-missing"),
-        (Ask::post("/sku?id=7&id=8"), 400, "key-invalid"),
-        (Ask::post(&format!("/pay/{long}")), 400, "key-invalid"),
-        (Ask::post(&format!("/sku?id={long}")), 400, "key-invalid"),
-        (Ask::post("/shop").field("X-Shop", &long), 400, "key-invalid"),
+        (TestRequest::post("/nothing/here"), 404, "no-route"),
+        (TestRequest::post("/"), 404, "no-route"),
+        (TestRequest::with_method("DELETE", "/pay/7"), 404, "no-route"),
+        (TestRequest::post("/sku"), 400, "key-missing"),
+        (TestRequest::post("/sku?id="), 400, "key-missing"),
+        (TestRequest::post("/sku?other=7"), 400, "key-missing"),
+        (TestRequest::post("/shop"), 400, "key-missing"),
+        (TestRequest::post("/sku?id=7&id=8"), 400, "key-invalid"),
+        (TestRequest::post(&format!("/pay/{long}")), 400, "key-invalid"),
+        (TestRequest::post(&format!("/sku?id={long}")), 400, "key-invalid"),
+        (TestRequest::post("/shop").field("X-Shop", &long), 400, "key-invalid"),
     ] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{ask:?}");
-        assert_eq!(answer.outcome().unwrap_or(Outcome::NotDispatched), Outcome::NotDispatched, "{ask:?}");
+        assert_eq!(
+            answer.outcome().unwrap_or(FencingOutcome::NotDispatched),
+            FencingOutcome::NotDispatched,
+            "{ask:?}"
+        );
     }
-    let good = [Ask::post("/pay/7"), Ask::post("/sku?id=7"), Ask::post("/shop").field("X-Shop", "7")];
+    let good = [
+        TestRequest::post("/pay/7"),
+        TestRequest::post("/sku?id=7"),
+        TestRequest::post("/shop").field("X-Shop", "7"),
+    ];
     for ask in &good {
         assert_eq!(gateway.send(ask).await.status, 200, "{ask:?}");
     }
@@ -82,7 +90,7 @@ async fn what_has_no_route_or_no_usable_key_is_refused() {
 
 #[tokio::test]
 async fn a_path_that_two_servers_could_read_differently_is_refused() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     for path in [
         "/pay/../pay/7",
@@ -116,10 +124,10 @@ async fn a_path_that_two_servers_could_read_differently_is_refused() {
 /// Two spellings of one resource must be one key, or two requests work on it at once.
 #[tokio::test]
 async fn every_accepted_spelling_of_a_path_is_one_key_and_one_path() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     for path in ["/pay/a~b", "/pay/a%7Eb", "/pay/a%7eb", "/pay/%61~%62", "/p%61y/a~b"] {
-        assert_eq!(gateway.send(&Ask::post(path)).await.status, 200, "{path}");
+        assert_eq!(gateway.send(&TestRequest::post(path)).await.status, 200, "{path}");
     }
     let log = site.origin.log();
     assert_eq!(log.records.len(), 5);
@@ -130,7 +138,7 @@ async fn every_accepted_spelling_of_a_path_is_one_key_and_one_path() {
 
 #[tokio::test]
 async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let pay = "POST /pay/7 HTTP/1.1\r\n";
     let large = "x".repeat(2 * MIB);
@@ -199,18 +207,18 @@ async fn a_malformed_or_oversized_request_is_refused_with_its_own_reason() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(site.origin.log().records.len(), 0, "a refused request reached the upstream");
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "goes on serving");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "goes on serving");
 }
 
 /// A slow client must not keep others from the resource.
 #[tokio::test]
 async fn a_request_takes_no_lock_before_its_body_is_there() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
-    let mut slow = Raw::connect(gateway.public).await.expect("listens");
+    let mut slow = RawClient::connect(gateway.public).await.expect("listens");
     slow.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nha").await.expect("connected");
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     tree.no_lock_is_left().await;
     slow.say("lf").await.expect("connected");
     assert!(slow.answer().await.expect("answered").start.contains(" 200 "));
@@ -219,9 +227,9 @@ async fn a_request_takes_no_lock_before_its_body_is_there() {
 
 #[tokio::test]
 async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let head = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
     client.say(head).await.expect("connected");
     assert_eq!(client.head().await.expect("an interim answer").word(1), "100");
@@ -234,10 +242,10 @@ async fn a_client_that_asks_before_sending_its_body_is_told_to_go_on() {
 /// An incomplete request gets no answer, and its connection is closed.
 #[tokio::test]
 async fn a_head_that_never_ends_is_cut_off() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     for bytes in ["", "POST /pay/7 HTT", "POST /pay/7 HTTP/1.1\r\nHost: a\r\nX-A: "] {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         client.say(bytes).await.expect("connected");
         let cut = tokio::time::timeout(Duration::from_secs(5), client.answer()).await;
         let answer = cut.unwrap_or_else(|_| panic!("still open after {bytes:?}"));
@@ -247,9 +255,9 @@ async fn a_head_that_never_ends_is_cut_off() {
 
 #[tokio::test]
 async fn keep_alive_and_pipelined_requests_are_answered_in_order() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let one = |n: usize| format!("POST /pay/{n} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n{n}");
     client.say((0..5).map(one).collect::<String>()).await.expect("connected");
     for n in 0..5 {

@@ -4,41 +4,42 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Client, Outcome},
+    client::{FencingOutcome, Http1Client, TestRequest},
     each_once::each_once,
     gateway::Gateway,
-    held::Held,
+    held::HeldRequest,
     patience::QUIET,
-    site::Site,
+    site::TestSite,
     zookeeper::last_zxid,
 };
 
 #[tokio::test]
 async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
-    let Held { request: in_flight, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let waiting = gateway.begin(Ask::post("/pay/7"));
+    let HeldRequest { request: in_flight, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let waiting = gateway.begin(TestRequest::post("/pay/7"));
     tree.so_many_wait(1).await;
-    let mut idle = Client::connect(gateway.public).await.expect("listens");
-    assert_eq!(idle.send(&Ask::get("/x")).await.expect("answered").status, 200);
+    let mut idle = Http1Client::connect(gateway.public).await.expect("listens");
+    assert_eq!(idle.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
 
     gateway.signal(Signal::TERM);
     // No load balancer should send more.
     gateway.becomes_unready().await;
     tokio::time::sleep(QUIET).await;
     assert!(!in_flight.is_over(), "given up instead of finished");
-    let late = Ask::post("/pay/8").to(gateway.public).await;
+    let late = TestRequest::post("/pay/8").to(gateway.public).await;
     assert!(late.is_err() || late.is_ok_and(|answer| answer.reason() == "draining"), "took new work");
     latch.let_go();
     let finished = in_flight.answer().await;
-    assert_eq!((finished.status, finished.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((finished.status, finished.outcome()), (200, Some(FencingOutcome::Done)));
     // The request was accepted before the signal. It is served or refused as not dispatched, and never lost.
     let waited = waiting.answer().await;
     let told = (waited.status, waited.outcome());
-    let served = told == (200, Some(Outcome::Done));
-    assert!(served || told == (503, Some(Outcome::NotDispatched)), "{waited:?}");
+    let served = told == (200, Some(FencingOutcome::Done));
+    assert!(served || told == (503, Some(FencingOutcome::NotDispatched)), "{waited:?}");
 
     assert_eq!(gateway.exit().await.code(), Some(0));
     assert_eq!(tree.locks().await, [""; 0]);
@@ -50,9 +51,9 @@ async fn sigterm_finishes_what_is_in_flight_and_leaves_no_node_behind() {
 
 #[tokio::test]
 async fn an_idle_gateway_stops_at_once() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = site.gateway("gw-1").await;
-    let _idle = Client::connect(gateway.public).await.expect("listens");
+    let _idle = Http1Client::connect(gateway.public).await.expect("listens");
     let told = Instant::now();
     gateway.signal(Signal::TERM);
     assert_eq!(gateway.exit().await.code(), Some(0));
@@ -62,14 +63,15 @@ async fn an_idle_gateway_stops_at_once() {
 /// Nobody knows whether the upstream is still at work, so the closing gateway does not give the key back.
 #[tokio::test]
 async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_timeout() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/fencing", "none")
         .with("/listeners/public/timeouts/drain", "300ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
-    let Held { request: lost, latch, .. } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let next = two.begin(Ask::post("/pay/7"));
+    let HeldRequest { request: lost, latch, .. } =
+        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let next = two.begin(TestRequest::post("/pay/7"));
 
     one.signal(Signal::TERM);
     assert_eq!(one.exit().await.code(), Some(1), "not a clean end");
@@ -85,7 +87,7 @@ async fn a_drain_that_ends_before_its_requests_leaves_their_keys_to_the_session_
 #[tokio::test]
 async fn a_gateway_that_keeps_many_idle_keys_gives_all_of_them_back_at_once() {
     const KEYS: usize = 2000;
-    let (_zookeeper, site) = Site::on_its_own().await;
+    let (_zookeeper, site) = TestSite::on_its_own().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "20s").keeping("9m");
     let gateway = Gateway::start(&policy).await;
     each_once(gateway.public, KEYS).await;

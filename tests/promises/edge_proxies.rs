@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use fencegate_tests::{client::Ask, gateway::Gateway, peers::Peer, site::Site};
+use fencegate_tests::{client::TestRequest, gateway::Gateway, peers::ProxyProcess, site::TestSite};
 use serde_json::json;
 
 use super::artefacts::shipped;
@@ -14,8 +14,8 @@ fn text(path: &str) -> String {
 }
 
 /// A gateway that believes a proxy on this machine.
-async fn installed() -> (Site, Gateway) {
-    let site = Site::fresh().await;
+async fn installed() -> (TestSite, Gateway) {
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.1/32"]));
     let gateway = Gateway::start(&policy).await;
     (site, gateway)
@@ -35,8 +35,8 @@ const FORGED: [(&str, &str); 9] = [
 ];
 
 async fn names_client_itself(
-    site: &Site,
-    peer: &Peer,
+    site: &TestSite,
+    peer: &ProxyProcess,
     gateway: &Gateway,
     more: &[(&'static str, &'static str)],
 ) {
@@ -45,7 +45,7 @@ async fn names_client_itself(
     let alone = all.iter().map(|one| vec![*one]);
     for (n, forged) in alone.chain([all.clone()]).enumerate() {
         let path = format!("/seen/{n}");
-        let ask = forged.iter().fold(Ask::get(&path), |ask, (name, value)| ask.field(name, value));
+        let ask = forged.iter().fold(TestRequest::get(&path), |ask, (name, value)| ask.field(name, value));
         let answer = ask.to(peer.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{forged:?}: {answer:?}");
         let request = site.origin.request(&path, 1).await.request;
@@ -57,7 +57,7 @@ async fn names_client_itself(
     }
     // What only begins like one of these says nothing of an address.
     let others = [("x-client-id", "shop"), ("x-realm", "test"), ("x-client-version", "7")];
-    let ask = others.iter().fold(Ask::get("/others"), |ask, (name, value)| ask.field(name, value));
+    let ask = others.iter().fold(TestRequest::get("/others"), |ask, (name, value)| ask.field(name, value));
     ask.to(peer.address).await.expect("an answer");
     let request = site.origin.request("/others", 1).await.request;
     for (name, value) in others {
@@ -71,7 +71,7 @@ async fn nginx_before_gateways_lets_no_client_name_itself() {
     let (site, gateway) = installed().await;
     let instead =
         [("127.0.0.1:8081", gateway.public.to_string()), ("127.0.0.1:8082", gateway.public.to_string())];
-    let peer = Peer::nginx_with(&text("proxies/nginx.conf"), LISTENS, &instead);
+    let peer = ProxyProcess::nginx_with(&text("proxies/nginx.conf"), LISTENS, &instead);
     // nginx removes fields that its file names, and no others.
     names_client_itself(&site, &peer, &gateway, &[]).await;
 }
@@ -82,6 +82,6 @@ async fn haproxy_before_gateways_lets_no_client_name_itself() {
     let check = format!("{} check port {}", gateway.public, gateway.admin.port());
     let instead =
         [("127.0.0.1:8081 check port 9901", check.clone()), ("127.0.0.1:8082 check port 9911", check)];
-    let peer = Peer::haproxy_with(&text("proxies/haproxy.cfg"), LISTENS, &instead);
+    let peer = ProxyProcess::haproxy_with(&text("proxies/haproxy.cfg"), LISTENS, &instead);
     names_client_itself(&site, &peer, &gateway, &[("x-forwarded-anything", "forged")]).await;
 }

@@ -7,23 +7,23 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw},
-    gateway::{Gateway, Line},
+    client::{FencingOutcome, RawClient, TestRequest},
+    gateway::{Gateway, LogLine},
     history::History,
-    leases::{Lease, Tokens},
-    origin::{Act, Log, Reply},
+    leases::{ClientLease, LeaseTokens},
+    origin::{Act, OriginLog, OriginReply},
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
-fn at(policy: Policy, doors: &[SocketAddr]) -> Policy {
+fn at(policy: TestPolicy, doors: &[SocketAddr]) -> TestPolicy {
     let endpoints: Vec<String> = doors.iter().map(|door| format!("http://{door}")).collect();
     policy.with("/upstreams/ledger/endpoints", endpoints)
 }
 
-fn doors(site: &Site) -> [SocketAddr; 3] {
+fn doors(site: &TestSite) -> [SocketAddr; 3] {
     ["one", "two", "three"].map(|name| site.origin.door(name))
 }
 
@@ -33,19 +33,19 @@ fn nobody() -> SocketAddr {
 }
 
 /// The endpoints that got the requests for this path, in order.
-fn came_to(log: &Log, path: &str) -> Vec<String> {
+fn came_to(log: &OriginLog, path: &str) -> Vec<String> {
     log.on(path).map(|record| record.gateway.clone()).collect()
 }
 
 async fn gets(gateway: &Gateway, path: &str, times: usize) {
     for _ in 0..times {
-        assert_eq!(gateway.send(&Ask::get(path)).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::get(path)).await.status, 200);
     }
 }
 
 #[tokio::test]
 async fn round_robin_gives_each_endpoint_the_same_share() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&at(site.policy("gw-1"), &doors(&site))).await;
     gets(&gateway, "/a", 9).await;
     let log = site.origin.log();
@@ -57,10 +57,10 @@ async fn round_robin_gives_each_endpoint_the_same_share() {
 
 #[tokio::test]
 async fn the_least_busy_endpoint_gets_the_next_request() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "least-busy");
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
+    let held = site.origin.holds_one(&gateway, TestRequest::get("/held")).await;
     let busy = held.record.gateway.clone();
     gets(&gateway, "/a", 6).await;
     let came: BTreeSet<String> = came_to(&site.origin.log(), "/a").into_iter().collect();
@@ -72,14 +72,14 @@ async fn the_least_busy_endpoint_gets_the_next_request() {
 /// A fenced request is placed by its key, and another request by its path.
 #[tokio::test]
 async fn requests_of_one_key_go_to_one_endpoint() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = at(site.policy("gw-1"), &doors(&site)).with("/upstreams/ledger/balance", "by-key");
     let gateway = Gateway::start(&policy).await;
     let mut used = BTreeSet::new();
     for n in 0..12 {
         let path = format!("/pay/{n}");
         for _ in 0..3 {
-            assert_eq!(gateway.send(&Ask::post(&path)).await.status, 200);
+            assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 200);
         }
         let came: BTreeSet<String> = came_to(&site.origin.log(), &path).into_iter().collect();
         assert_eq!(came.len(), 1, "{path}: {came:?}");
@@ -93,14 +93,14 @@ async fn requests_of_one_key_go_to_one_endpoint() {
 
 #[tokio::test]
 async fn an_endpoint_that_fails_again_and_again_is_left_alone_and_comes_back() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [one, two, _] = doors(&site);
     let dead = nobody();
     let policy = at(site.policy("gw-1"), &[one, dead, two])
         .with("/upstreams/ledger/eject", json!({"failures": 2, "for": "1s"}));
     let gateway = Gateway::start(&policy).await;
     gets(&gateway, "/a", 12).await;
-    gateway.says("endpoint.ejected", |line: &Line| line.message() == "endpoint.ejected").await;
+    gateway.says("endpoint.ejected", |line: &LogLine| line.message() == "endpoint.ejected").await;
     let metrics = gateway.metrics().await;
     let label = format!("endpoint=\"{dead}\"");
     let sum = |name: &str, label: &str| metrics.sum(name, &[label]) as u64;
@@ -117,72 +117,72 @@ async fn an_endpoint_that_fails_again_and_again_is_left_alone_and_comes_back() {
 
 #[tokio::test]
 async fn statuses_that_say_out_of_order_count_as_failures_and_others_do_not() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [sick, well, _] = doors(&site);
     let policy = at(site.policy("gw-1"), &[sick, well])
         .with("/upstreams/ledger/eject", json!({"failures": 3, "for": "60s"}));
     let gateway = Gateway::start(&policy).await;
-    site.origin.otherwise(Act::now(Reply::ok().status(500)));
+    site.origin.otherwise(Act::now(OriginReply::ok().status(500)));
     for _ in 0..10 {
-        gateway.send(&Ask::get("/a")).await;
+        gateway.send(&TestRequest::get("/a")).await;
     }
     let ejected = || async { gateway.metrics().await.sum("fencegate_upstream_ejections_total", &[]) as u64 };
     assert_eq!(ejected().await, 0, "a 500 is the answer of a service that works");
-    site.origin.otherwise(Act::now(Reply::ok().status(503)));
+    site.origin.otherwise(Act::now(OriginReply::ok().status(503)));
     for _ in 0..12 {
-        assert_eq!(gateway.send(&Ask::get("/a")).await.status, 503);
+        assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 503);
     }
     assert_eq!(ejected().await, 1, "the last one is never ejected");
 }
 
 #[tokio::test]
 async fn the_only_endpoint_is_used_however_it_fails() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/eject", json!({"failures": 1, "for": "60s"}))
         .with("/upstreams/ledger/health", json!({"path": "/health", "interval": "50ms", "unhealthy": 1}));
     let gateway = Gateway::start(&policy).await;
-    site.origin.otherwise(Act::now(Reply::ok().status(503)));
-    gateway.says("unhealthy", |line: &Line| line.field("state") == "unhealthy").await;
+    site.origin.otherwise(Act::now(OriginReply::ok().status(503)));
+    gateway.says("unhealthy", |line: &LogLine| line.field("state") == "unhealthy").await;
     for _ in 0..5 {
-        assert_eq!(gateway.send(&Ask::get("/a")).await.status, 503, "its own answer");
+        assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 503, "its own answer");
     }
     assert_eq!(site.origin.count("/a"), 5);
 }
 
 #[tokio::test]
 async fn an_endpoint_that_says_it_is_unwell_gets_nothing_until_it_is_well() {
-    let site = Site::fresh().await;
-    let other = Site::fresh().await;
+    let site = TestSite::fresh().await;
+    let other = TestSite::fresh().await;
     let (sick, well) = (other.origin.door("sick"), site.origin.door("well"));
     let health = json!({"path": "/health?deep=1", "interval": "50ms", "healthy": 2, "unhealthy": 2});
     let policy = at(site.policy("gw-1"), &[sick, well]).with("/upstreams/ledger/health", health);
-    other.origin.otherwise(Act::now(Reply::ok().status(500)));
+    other.origin.otherwise(Act::now(OriginReply::ok().status(500)));
     let gateway = Gateway::start(&policy).await;
-    gateway.says("unhealthy", |line: &Line| line.field("state") == "unhealthy").await;
+    gateway.says("unhealthy", |line: &LogLine| line.field("state") == "unhealthy").await;
     gets(&gateway, "/a", 6).await;
     for _ in 0..3 {
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.outcome(), Some(Outcome::Done));
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     }
     assert_eq!((other.origin.count("/a"), other.origin.count("/pay/7")), (0, 0));
     let check = other.origin.request("/health?deep=1", 1).await;
     assert!(check.request.fields.iter().all(|field| !format!("{field:?}").contains("encing")), "{check:?}");
-    other.origin.otherwise(Act::now(Reply::ok()));
-    gateway.says("usable", |line: &Line| line.field("state") == "usable").await;
+    other.origin.otherwise(Act::now(OriginReply::ok()));
+    gateway.says("usable", |line: &LogLine| line.field("state") == "usable").await;
     gets(&gateway, "/a", 4).await;
     assert_eq!(other.origin.count("/a"), 2);
 }
 
 #[tokio::test]
 async fn what_could_not_be_sent_goes_on_to_the_next_endpoint_with_a_token_of_its_own() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (dead, alive) = (nobody(), site.origin.door("alive"));
     let policy = at(site.policy("gw-1").cached(), &[dead, alive])
         .with("/upstreams/ledger/eject", json!({"failures": 1000}));
     let gateway = Gateway::start(&policy).await;
     for _ in 0..6 {
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.outcome(), Some(Outcome::Done));
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     }
     History::of(&site.origin.log()).assert_holds();
     let none = at(site.policy("gw-2"), &[dead, alive])
@@ -191,32 +191,32 @@ async fn what_could_not_be_sent_goes_on_to_the_next_endpoint_with_a_token_of_its
     let gateway = Gateway::start(&none).await;
     let mut statuses = Vec::new();
     for _ in 0..4 {
-        let answer = gateway.send(&Ask::post("/pay/8")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/8")).await;
         statuses.push(answer.status);
         if answer.status == 502 {
-            assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+            assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         }
     }
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 200, 502, 502], "no further endpoint was to be tried");
 }
 
-fn limited(site: &Site, pool: Value) -> Policy {
+fn limited(site: &TestSite, pool: Value) -> TestPolicy {
     at(site.policy("gw-1"), &[site.origin.door("one")]).with("/upstreams/ledger/pool", pool)
 }
 
 #[tokio::test]
 async fn no_more_connections_than_allowed_and_who_finds_none_waits_or_is_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy =
         limited(&site, json!({"max_connections": 1})).with("/upstreams/ledger/connect_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
-    let refused = gateway.send(&Ask::post("/pay/7")).await;
+    let held = site.origin.holds_one(&gateway, TestRequest::get("/held")).await;
+    let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "overloaded"));
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(refused.took() >= Duration::from_secs(1), "it waits for a while");
-    let waiting = gateway.begin(Ask::get("/waits"));
+    let waiting = gateway.begin(TestRequest::get("/waits"));
     gateway.gauge_becomes("fencegate_upstream_pool_waiting", 1.0).await;
     assert_eq!((held.finishes().await.status, waiting.answer().await.status), (200, 200));
     let metrics = gateway.metrics().await;
@@ -228,14 +228,14 @@ async fn no_more_connections_than_allowed_and_who_finds_none_waits_or_is_told() 
 /// Clients on all workers share one connection. Half of the time the idle connection is at another worker.
 #[tokio::test]
 async fn a_connection_that_lies_idle_with_one_worker_is_given_up_for_another() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&limited(&site, json!({"max_connections": 1}))).await;
-    let asked: Vec<_> = (0..60).map(|n| gateway.begin(Ask::get(&format!("/a/{}", n % 7)))).collect();
+    let asked: Vec<_> = (0..60).map(|n| gateway.begin(TestRequest::get(&format!("/a/{}", n % 7)))).collect();
     for asked in asked {
         assert_eq!(asked.answer().await.status, 200);
     }
     for _ in 0..40 {
-        let answer = gateway.send(&Ask::get("/b")).await;
+        let answer = gateway.send(&TestRequest::get("/b")).await;
         assert_eq!(answer.status, 200);
         assert!(answer.took() < Duration::from_secs(2), "it waited for a connection that nobody used");
     }
@@ -243,14 +243,14 @@ async fn a_connection_that_lies_idle_with_one_worker_is_given_up_for_another() {
 
 #[tokio::test]
 async fn when_one_endpoint_is_full_another_one_is_asked() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [one, two, _] = doors(&site);
     let policy =
         at(site.policy("gw-1"), &[one, two]).with("/upstreams/ledger/pool", json!({"max_connections": 1}));
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
+    let held = site.origin.holds_one(&gateway, TestRequest::get("/held")).await;
     for _ in 0..5 {
-        let answer = gateway.send(&Ask::get("/a")).await;
+        let answer = gateway.send(&TestRequest::get("/a")).await;
         assert!(answer.status == 200 && answer.took() < Duration::from_secs(2), "{answer:?}");
     }
     assert_eq!(held.finishes().await.status, 200);
@@ -258,7 +258,7 @@ async fn when_one_endpoint_is_full_another_one_is_asked() {
 
 #[tokio::test]
 async fn no_connection_lies_idle_where_none_may() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&limited(&site, json!({"max_idle": 0}))).await;
     gets(&gateway, "/a", 3).await;
     gateway.gauge_becomes("fencegate_upstream_connections", 0.0).await;
@@ -268,7 +268,7 @@ async fn no_connection_lies_idle_where_none_may() {
 
 #[tokio::test]
 async fn a_client_that_stops_in_the_middle_of_its_upload_is_no_failure_of_the_endpoint() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let upload = json!({
         "name": "upload", "upstream": "ledger", "fence": "none", "match": {"methods": ["PUT"], "path": "/up"},
     });
@@ -277,7 +277,7 @@ async fn a_client_that_stops_in_the_middle_of_its_upload_is_no_failure_of_the_en
         .with("/upstreams/ledger/eject", json!({"failures": 1}))
         .with("/listeners/public/timeouts", json!({"request_body": "300ms"}));
     let gateway = Gateway::start(&policy).await;
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.say("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf").await.expect("connected");
     let answer =
         patiently("the end of patience", client.answer(), || gateway.log()).await.expect("an answer");
@@ -289,7 +289,7 @@ async fn a_client_that_stops_in_the_middle_of_its_upload_is_no_failure_of_the_en
 
 #[tokio::test]
 async fn an_endpoint_that_nobody_asks_any_more_counts_as_well() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = at(site.policy("gw-1"), &[site.origin.door("one"), nobody()]);
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let gateway = Gateway::start(&policy.clone().with("/upstreams/ledger/health", health)).await;
@@ -303,7 +303,7 @@ async fn an_endpoint_that_nobody_asks_any_more_counts_as_well() {
 /// A lease keeps the next plan from being taken over. That plan has fewer endpoints, and asks none of them.
 #[tokio::test]
 async fn a_plan_that_is_refused_takes_no_endpoint_over() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let policy = tokens.policy(&site, "gw-1");
     let asked =
@@ -311,7 +311,7 @@ async fn a_plan_that_is_refused_takes_no_endpoint_over() {
     let gateway = Gateway::start(&asked).await;
     let (endpoints, unhealthy) = ("fencegate_upstream_endpoints", ["state=\"unhealthy\""]);
     gateway.series_becomes(endpoints, &unhealthy, 1.0).await;
-    let lease = Lease::alone(&gateway, "account/7").await;
+    let lease = ClientLease::alone(&gateway, "account/7").await;
     let moved = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex", "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
     let moved = policy.with("/routes/0/fence", moved).with("/leases/principals/0/keys", json!(["job/*"]));
     gateway.rewrite(&at(moved, &[site.origin.door("one")]));

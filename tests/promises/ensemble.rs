@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     ensemble::{Ensemble, SERVERS},
-    gateway::{Gateway, Pending},
-    held::Held,
+    gateway::{Gateway, PendingRequest},
+    held::HeldRequest,
     history::History,
-    load::{Load, PAUSE, Plan},
-    origin::{Latch, Record},
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
+    load::{Load, LoadPlan, PAUSE},
+    origin::{Latch, RequestRecord},
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::sleep};
@@ -21,18 +21,18 @@ use tokio::{sync::watch, time::sleep};
 /// Longer than an election and the return of a server, on a busy machine as well.
 const SESSION: &str = "20s";
 
-struct Fleet {
+struct GatewayPair {
     ensemble: Ensemble,
-    site: Site,
+    site: TestSite,
     one: Gateway,
     two: Gateway,
 }
 
-impl Fleet {
+impl GatewayPair {
     async fn new(hold: &Value, session: &str) -> Self {
         let ensemble = Ensemble::start().await;
-        let site = Site::at(ensemble.address(0)).await;
-        let policy = |name| -> Policy {
+        let site = TestSite::at(ensemble.address(0)).await;
+        let policy = |name| -> TestPolicy {
             site.policy(name)
                 .with("/zookeeper/servers", json!(ensemble.addresses()))
                 .with("/zookeeper/session_timeout", session)
@@ -45,8 +45,8 @@ impl Fleet {
         Self { ensemble, site, one, two }
     }
 
-    async fn tree(&self, server: usize) -> Tree {
-        Tree::connect(self.ensemble.address(server), &self.site.root).await
+    async fn tree(&self, server: usize) -> ZnodeTree {
+        ZnodeTree::connect(self.ensemble.address(server), &self.site.root).await
     }
 
     async fn are_ready(&self) {
@@ -54,53 +54,53 @@ impl Fleet {
         self.two.becomes_ready().await;
     }
 
-    async fn held(&self) -> (Pending, Record, Latch) {
-        let Held { request, record, latch } =
-            self.site.origin.holds_one(&self.one, Ask::post("/pay/7")).await;
+    async fn held(&self) -> (PendingRequest, RequestRecord, Latch) {
+        let HeldRequest { request, record, latch } =
+            self.site.origin.holds_one(&self.one, TestRequest::post("/pay/7")).await;
         (request, record, latch)
     }
 }
 
 /// What happens to the servers while a request is in flight and another gateway waits for its key.
 #[derive(Debug, Clone, Copy)]
-enum Accident {
+enum EnsembleFault {
     LeaderKilled,
     FollowerFrozen,
     MajorityLost,
 }
 
-async fn a_request_in_flight_across(accident: Accident) {
-    let mut fleet = Fleet::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
+async fn a_request_in_flight_across(accident: EnsembleFault) {
+    let mut fleet = GatewayPair::new(&json!({"mode": "cached", "linger": "60s"}), SESSION).await;
     // The tree is read at a server that is never killed, so that reading needs no reconnect.
     let survivor = fleet.ensemble.follower().await;
     let tree = fleet.tree(survivor).await;
-    assert_eq!(fleet.one.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(fleet.one.send(&TestRequest::post("/pay/7")).await.status, 200);
     let (asked, record, latch) = fleet.held().await;
-    let waiting = fleet.two.begin(Ask::post("/pay/7"));
+    let waiting = fleet.two.begin(TestRequest::post("/pay/7"));
     tree.so_many_wait(1).await;
     let (members, locks) = (tree.members().await, tree.locks().await);
 
     let leader = fleet.ensemble.leader().await;
     let other = (0..SERVERS).find(|n| *n != leader && *n != survivor).expect("one of three");
     match accident {
-        Accident::LeaderKilled => fleet.ensemble.kill(leader),
-        Accident::FollowerFrozen => fleet.ensemble.freeze(other),
-        Accident::MajorityLost => {
+        EnsembleFault::LeaderKilled => fleet.ensemble.kill(leader),
+        EnsembleFault::FollowerFrozen => fleet.ensemble.freeze(other),
+        EnsembleFault::MajorityLost => {
             fleet.ensemble.kill(leader);
             fleet.ensemble.kill(other);
             fleet.one.becomes_unready().await;
-            let refused = fleet.one.send(&Ask::post("/pay/8").field("Prefer", "wait=0")).await;
-            assert_eq!(refused.outcome(), Some(Outcome::NotDispatched), "{refused:?}");
+            let refused = fleet.one.send(&TestRequest::post("/pay/8").field("Prefer", "wait=0")).await;
+            assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
             fleet.ensemble.launch(leader);
             fleet.ensemble.launch(other);
         }
     }
-    if !matches!(accident, Accident::FollowerFrozen) {
+    if !matches!(accident, EnsembleFault::FollowerFrozen) {
         fleet.ensemble.serves().await;
     }
     fleet.are_ready().await;
     // The servers agree again: a write succeeds, and the server has all earlier writes.
-    assert_eq!(fleet.two.send(&Ask::post("/pay/9")).await.status, 200, "{accident:?}");
+    assert_eq!(fleet.two.send(&TestRequest::post("/pay/9")).await.status, 200, "{accident:?}");
     let tree = fleet.tree(survivor).await;
     assert_eq!(tree.members().await, members, "{accident:?}: the sessions live on");
     let kept = tree.locks().await;
@@ -109,38 +109,38 @@ async fn a_request_in_flight_across(accident: Accident) {
 
     latch.let_go();
     let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{accident:?}");
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{accident:?}");
     assert_eq!(answer.token(), Some(record.stamped()), "{accident:?}");
     assert_eq!(record.stamped().dispatch(), 2, "the tenure of before");
     let next = waiting.answer().await;
     assert_eq!(next.status, 200, "{accident:?}: {next:?}");
     assert!(next.token() > answer.token(), "{accident:?}");
     History::of(&fleet.site.origin.log()).assert_holds();
-    if let Accident::FollowerFrozen = accident {
+    if let EnsembleFault::FollowerFrozen = accident {
         fleet.ensemble.thaw(other);
     }
 }
 
 #[tokio::test]
 async fn no_tenure_is_lost_when_the_leader_is_killed() {
-    a_request_in_flight_across(Accident::LeaderKilled).await;
+    a_request_in_flight_across(EnsembleFault::LeaderKilled).await;
 }
 
 #[tokio::test]
 async fn no_tenure_is_lost_when_a_follower_freezes() {
-    a_request_in_flight_across(Accident::FollowerFrozen).await;
+    a_request_in_flight_across(EnsembleFault::FollowerFrozen).await;
 }
 
 #[tokio::test]
 async fn no_tenure_is_lost_when_the_majority_is_away_for_less_than_the_session() {
-    a_request_in_flight_across(Accident::MajorityLost).await;
+    a_request_in_flight_across(EnsembleFault::MajorityLost).await;
 }
 
 /// Sessions of 2 s: some of them end during the accidents, and still no key may be held twice.
 async fn accidents_under_load(hold: Value) {
-    let mut fleet = Fleet::new(&hold, "2s").await;
+    let mut fleet = GatewayPair::new(&hold, "2s").await;
     fleet.site.origin.works_for(Duration::from_millis(4));
-    let plan = Plan {
+    let plan = LoadPlan {
         gateways: vec![fleet.one.public, fleet.two.public],
         paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
         clients: 8,
@@ -183,10 +183,10 @@ async fn accidents_under_load(hold: Value) {
 }
 
 /// Waits until both gateways have had further requests at the origin.
-async fn worked(fleet: &Fleet) {
+async fn worked(fleet: &GatewayPair) {
     let from = fleet.site.origin.log().records.len();
     for gateway in ["gw-1", "gw-2"] {
-        let more = |log: &fencegate_tests::origin::Log| {
+        let more = |log: &fencegate_tests::origin::OriginLog| {
             let new = log.records.iter().skip(from);
             (new.filter(|record| record.gateway == gateway).count() >= 30).then_some(())
         };
@@ -207,7 +207,7 @@ async fn nothing_is_held_twice_while_servers_die_and_come_back_when_strict() {
 /// What a rolling restart of ZooKeeper costs is a wait. Sessions that reconnect are not taken for gateways with another plan.
 #[tokio::test]
 async fn servers_restarted_in_turn_make_no_gateway_take_another_for_unlike() {
-    let mut fleet = Fleet::new(&json!({"mode": "strict"}), SESSION).await;
+    let mut fleet = GatewayPair::new(&json!({"mode": "strict"}), SESSION).await;
     let (stop, stopped) = watch::channel(false);
     let callers: Vec<_> = (0..6)
         .map(|n| {
@@ -215,7 +215,8 @@ async fn servers_restarted_in_turn_make_no_gateway_take_another_for_unlike() {
             tokio::spawn(async move {
                 let mut told = Vec::new();
                 while !*stopped.borrow() {
-                    let answer = Ask::post(&format!("/pay/{}", n / 2)).to(address).await.expect("an answer");
+                    let answer =
+                        TestRequest::post(&format!("/pay/{}", n / 2)).to(address).await.expect("an answer");
                     told.push(if answer.status == 200 { String::new() } else { answer.reason() });
                     sleep(PAUSE).await;
                 }

@@ -1,15 +1,15 @@
 //! What a new guard is told to begin with lies above every token that was granted before.
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::{command, write_policy},
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::Value;
 
-async fn show(policy: &Policy, more: &[&str]) -> (Option<i32>, String, String) {
+async fn show(policy: &TestPolicy, more: &[&str]) -> (Option<i32>, String, String) {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let mut arguments = vec!["era", "show", "-c"];
@@ -21,7 +21,7 @@ async fn show(policy: &Policy, more: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-async fn shown(policy: &Policy) -> Value {
+async fn shown(policy: &TestPolicy) -> Value {
     let (code, said, log) = show(policy, &["--format", "json"]).await;
     assert_eq!(code, Some(0), "{log}");
     serde_json::from_str(&said).expect("JSON")
@@ -33,23 +33,23 @@ fn floor(shown: &Value) -> u64 {
 
 #[tokio::test]
 async fn the_floor_is_above_every_token_granted_before_and_below_those_after() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = site.gateway("gw-1").await;
     let before = floor(&shown(&policy).await);
-    gateway.send(&Ask::post("/pay/7")).await;
+    gateway.send(&TestRequest::post("/pay/7")).await;
     let granted = site.origin.request("/pay/7", 1).await.stamped().number();
     assert!(before < granted, "{before} {granted}");
     let now = shown(&policy).await;
     assert!(floor(&now) >= granted, "{now} {granted}");
-    gateway.send(&Ask::post("/pay/7")).await;
+    gateway.send(&TestRequest::post("/pay/7")).await;
     let later = site.origin.request("/pay/7", 2).await.stamped().number();
     assert!(later > floor(&now), "{now} {later}");
 }
 
 #[tokio::test]
 async fn what_is_shown_is_the_installation_and_it_stays_as_it_is() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let _gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
@@ -73,7 +73,7 @@ async fn what_is_shown_is_the_installation_and_it_stays_as_it_is() {
 
 #[tokio::test]
 async fn where_nothing_was_initialised_nothing_is_shown() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (code, said, log) = show(&site.policy("gw-1"), &[]).await;
     assert_eq!((code, said.as_str()), (Some(1), ""));
     assert!(log.contains("era init"), "{log}");

@@ -3,14 +3,14 @@
 use std::fs;
 
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
-    gateway::{Gateway, Launch},
+    client::{ClientResponse, FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     guard,
-    guarded::{Guarded, operator},
-    policy::Policy,
+    guarded::{GuardedSite, operator},
+    policy::TestPolicy,
     scratch,
-    site::Site,
-    terminator::Authority,
+    site::TestSite,
+    terminator::TestCa,
 };
 use serde_json::{Value, json};
 
@@ -22,8 +22,8 @@ const GUARD: &str = include_str!("../../policies/examples/guard.yaml");
 const FILTER: &str = include_str!("../../policies/examples/filter.yaml");
 
 /// The example with the addresses of this test. Sessions are shorter than the ticks of the example allow.
-fn local(example: &str, site: &Site, upstreams: &[(&str, String)]) -> Policy {
-    let policy = Policy::of_yaml(example)
+fn local(example: &str, site: &TestSite, upstreams: &[(&str, String)]) -> TestPolicy {
+    let policy = TestPolicy::of_yaml(example)
         .with("/name", "gw-1")
         .with("/listeners/public/address", "127.0.0.1:0")
         .with("/admin/address", "127.0.0.1:0")
@@ -34,35 +34,35 @@ fn local(example: &str, site: &Site, upstreams: &[(&str, String)]) -> Policy {
     })
 }
 
-fn origin(site: &Site) -> String {
+fn origin(site: &TestSite) -> String {
     format!("http://{}", site.origin.door("gw-1"))
 }
 
-async fn passes(gateway: &Gateway, ask: Ask) -> Answer {
+async fn passes(gateway: &Gateway, ask: TestRequest) -> ClientResponse {
     let answer = gateway.send(&ask).await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     assert!(answer.field("fencing-token").is_some(), "{answer:?}");
     answer
 }
 
-fn key(site: &Site, path: &str) -> Option<String> {
+fn key(site: &TestSite, path: &str) -> Option<String> {
     let log = site.origin.log();
     log.on(path).last().and_then(|record| record.key().map(str::to_owned))
 }
 
 #[tokio::test]
 async fn the_least_policy_runs() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&local(MINIMAL, &site, &[("orders", origin(&site))])).await;
-    passes(&gateway, Ask::post("/orders/42")).await;
+    passes(&gateway, TestRequest::post("/orders/42")).await;
     assert_eq!(key(&site, "/orders/42").as_deref(), Some("order/42"));
-    assert_eq!(gateway.send(&Ask::get("/orders/42")).await.status, 404);
+    assert_eq!(gateway.send(&TestRequest::get("/orders/42")).await.status, 404);
 }
 
 #[tokio::test]
 async fn the_inventory_runs() {
-    let (site, home) = (Site::fresh().await, scratch::place());
-    let authority = Authority::new();
+    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let authority = TestCa::new();
     authority.write(&home.path().join("gateways.pem"));
     let (certificate, key_file) = authority.sign(&["gw-1.internal"]).write(home.path(), "gw-1");
     let policy = local(INVENTORY, &site, &[("stock", origin(&site))])
@@ -71,43 +71,47 @@ async fn the_inventory_runs() {
         .with("/peer/tls/key_file", json!(key_file))
         .with("/peer/tls/ca_file", json!(home.path().join("gateways.pem")));
     let gateway = Gateway::start(&policy).await;
-    passes(&gateway, Ask::post("/warehouses/berlin/skus/A7/reservations")).await;
-    passes(&gateway, Ask::get("/warehouses/berlin/skus/A7/count")).await;
+    passes(&gateway, TestRequest::post("/warehouses/berlin/skus/A7/reservations")).await;
+    passes(&gateway, TestRequest::get("/warehouses/berlin/skus/A7/count")).await;
     let transfer = r#"{"sku": "A7", "from": "turin", "to": "berlin", "pieces": 3}"#;
-    passes(&gateway, Ask::post("/transfers").field("content-type", "application/json").body(transfer)).await;
+    passes(
+        &gateway,
+        TestRequest::post("/transfers").field("content-type", "application/json").body(transfer),
+    )
+    .await;
     assert_eq!(key(&site, "/transfers").as_deref(), Some("sku/berlin/a7, sku/turin/a7"));
-    assert_eq!(gateway.send(&Ask::get("/warehouses/berlin")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/warehouses/berlin")).await.status, 200);
 }
 
 #[tokio::test]
 async fn the_shops_of_many_tenants_run() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let upstreams = [("shops", origin(&site)), ("acme", origin(&site))];
     let gateway = Gateway::start(&local(TENANTS, &site, &upstreams)).await;
     for (host, wanted) in
         [("acme.shops.example", "acme.shops.example"), ("B.shops.example", "b.shops.example")]
     {
-        passes(&gateway, Ask::post("/orders/42").field("host", host)).await;
+        passes(&gateway, TestRequest::post("/orders/42").field("host", host)).await;
         assert_eq!(key(&site, "/orders/42"), Some(format!("{wanted}/order/42")));
     }
-    let import = Ask::post("/orders?mode=full").field("host", "b.shops.example");
+    let import = TestRequest::post("/orders?mode=full").field("host", "b.shops.example");
     passes(&gateway, import.clone().field("x-job", "import")).await;
     assert_eq!(gateway.send(&import).await.status, 404, "without its field it is another request");
     let twice = import.field("x-job", "import").field("x-job", "other");
     assert_eq!(gateway.send(&twice).await.status, 400, "nobody knows which of the two counts");
-    assert_eq!(gateway.send(&Ask::get("/").field("host", "elsewhere.example")).await.status, 421);
+    assert_eq!(gateway.send(&TestRequest::get("/").field("host", "elsewhere.example")).await.status, 421);
 }
 
 #[tokio::test]
 async fn payments_run_through_their_guard_and_a_capture_happens_once() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let (site, home) = (&guarded.site, scratch::place());
     let path = |name: &str| home.path().join(name).display().to_string();
     operator(&["keys", "new", &path("key.json")]).await;
     fs::write(path("keys.json"), operator(&["keys", "public", &path("key.json")]).await).expect("our folder");
     // The guard has a store already, and the quarantine of a first start is over.
     let launch = guarded.launch().await;
-    let file = Policy::of_yaml(GUARD)
+    let file = TestPolicy::of_yaml(GUARD)
         .with("/listener/address", "127.0.0.1:0")
         .with("/admin/address", "127.0.0.1:0")
         .with("/upstream/endpoint", format!("http://{}", site.origin.door("guard")))
@@ -118,33 +122,33 @@ async fn payments_run_through_their_guard_and_a_capture_happens_once() {
     let policy = local(PAYMENTS, site, &[("payments", format!("http://{}", guard.public))])
         .with("/state_dir", home.path().display().to_string())
         .with("/tickets/signing_key_file", path("key.json"));
-    let gateway = Launch::new(&policy).start().await;
+    let gateway = GatewayLaunch::new(&policy).start().await;
     gateway.becomes_ready().await;
-    let capture = Ask::post("/v1/orders/42/capture").field("idempotency-key", "first");
+    let capture = TestRequest::post("/v1/orders/42/capture").field("idempotency-key", "first");
     passes(&gateway, capture.clone()).await;
     let again = gateway.send(&capture).await;
-    assert_eq!((again.status, again.outcome()), (200, Some(Outcome::Replayed)), "{again:?}");
+    assert_eq!((again.status, again.outcome()), (200, Some(FencingOutcome::Replayed)), "{again:?}");
     assert_eq!(site.origin.count("/v1/orders/42/capture"), 1);
-    let without = gateway.send(&Ask::post("/v1/orders/42/capture")).await;
+    let without = gateway.send(&TestRequest::post("/v1/orders/42/capture")).await;
     let without: Value = serde_json::from_slice(&without.body).expect("a problem");
     assert_eq!(without["reason"], "idempotency-key-required");
-    assert_eq!(gateway.send(&Ask::get("/v1/orders/42")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/v1/orders/42")).await.status, 200);
 }
 
 #[tokio::test]
 async fn the_filter_runs_before_the_least_policy() {
-    let site = Site::fresh().await;
-    let file = Policy::of_yaml(FILTER)
+    let site = TestSite::fresh().await;
+    let file = TestPolicy::of_yaml(FILTER)
         .with("/listener/address", "127.0.0.1:0")
         .with("/admin/address", "127.0.0.1:0")
         .with("/upstream/endpoint", origin(&site));
-    let filter = guard::Launch::before(site.zookeeper).reading(file).start().await;
+    let filter = guard::GuardLaunch::before(site.zookeeper).reading(file).start().await;
     let upstreams = [("orders", format!("http://{}", filter.public))];
     let policy = local(MINIMAL, &site, &upstreams).with("/upstreams/orders/not_after", "enforced");
     let gateway = Gateway::start(&policy).await;
-    passes(&gateway, Ask::post("/orders/42")).await;
+    passes(&gateway, TestRequest::post("/orders/42")).await;
     assert_eq!(key(&site, "/orders/42").as_deref(), Some("order/42"));
-    let past = Ask::post("/orders/42").field("Fencing-Not-After", "1");
+    let past = TestRequest::post("/orders/42").field("Fencing-Not-After", "1");
     assert_eq!(filter.send(&past).await.field("fencing-refusal"), Some("expired"));
-    assert_eq!(filter.send(&Ask::post("/orders/42")).await.status, 403);
+    assert_eq!(filter.send(&TestRequest::post("/orders/42")).await.status, 403);
 }

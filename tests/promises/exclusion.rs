@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
     history::History,
-    load::{Load, Plan, Told},
-    origin::Log,
+    load::{AttemptResult, Load, LoadPlan},
+    origin::OriginLog,
     patience::QUIET,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
 const WORK: Duration = Duration::from_millis(3);
 
-fn plan(gateways: &[&Gateway], keys: usize, clients: usize, requests: usize) -> Plan {
-    Plan {
+fn plan(gateways: &[&Gateway], keys: usize, clients: usize, requests: usize) -> LoadPlan {
+    LoadPlan {
         gateways: gateways.iter().map(|gateway| gateway.public).collect(),
         paths: (0..keys).map(|key| format!("/pay/{key}")).collect(),
         clients,
@@ -26,23 +26,23 @@ fn plan(gateways: &[&Gateway], keys: usize, clients: usize, requests: usize) -> 
     }
 }
 
-fn judge(site: &Site, told: &[Told]) -> History {
+fn judge(site: &TestSite, told: &[AttemptResult]) -> History {
     let history = History::of(&site.origin.log()).with(told);
     history.assert_holds();
     history
 }
 
-fn statuses(told: &[Told]) -> Vec<Result<u16, &str>> {
+fn statuses(told: &[AttemptResult]) -> Vec<Result<u16, &str>> {
     told.iter().map(status).collect()
 }
 
-fn status(told: &Told) -> Result<u16, &str> {
+fn status(told: &AttemptResult) -> Result<u16, &str> {
     told.answer.as_ref().map(|answer| answer.status).map_err(String::as_str)
 }
 
 /// Two gateways whose policies are changed alike, and twelve clients.
-async fn under_load(hold: fn(Policy) -> Policy) {
-    let site = Site::fresh().await;
+async fn under_load(hold: fn(TestPolicy) -> TestPolicy) {
+    let site = TestSite::fresh().await;
     site.origin.works_for(WORK);
     let (one, two) = Gateway::start_both(&hold(site.policy("gw-1")), &hold(site.policy("gw-2"))).await;
 
@@ -61,18 +61,18 @@ async fn two_gateways_under_load_never_let_two_requests_work_on_one_resource() {
 
 #[tokio::test]
 async fn two_gateways_that_keep_tenures_never_let_two_requests_work_on_one_resource() {
-    under_load(Policy::cached).await;
+    under_load(TestPolicy::cached).await;
 }
 
 /// A new parent starts its numbers at 0 again; the epoch goes on.
 #[tokio::test]
 async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let pausing = Plan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
+    let pausing = LoadPlan { pause: Duration::from_millis(10), ..plan(&[&one, &two], 2, 4, 2000) };
     let load = Load::start("load", &pausing);
     // The last gateway that leaves a key removes the parent as well.
-    let begun_again = |log: &Log| {
+    let begun_again = |log: &OriginLog| {
         let first = log.records.iter().filter(|record| record.stamped().sequence() == 0).count();
         (first >= 40 && first < log.records.len()).then_some(())
     };
@@ -88,7 +88,7 @@ async fn tokens_grow_across_the_deletion_of_a_locks_parent() {
 
 #[tokio::test]
 async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_itself() {
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     site.origin.works_for(WORK);
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let load = Load::start("load", &plan(&[&one, &two], 2, 6, 3000));
@@ -108,7 +108,7 @@ async fn exclusion_holds_across_a_restart_of_zookeeper_and_service_resumes_by_it
 
 #[tokio::test]
 async fn two_routes_with_one_key_exclude_each_other() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let refund = json!({
         "name": "refund",
         "upstream": "ledger",
@@ -116,9 +116,9 @@ async fn two_routes_with_one_key_exclude_each_other() {
         "fence": {"key": "account/{path.id}"},
     });
     let gateway = Gateway::start(&site.policy("gw-1").route(refund)).await;
-    let first = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let second = gateway.begin(Ask::post("/refund/7"));
-    assert_eq!(gateway.send(&Ask::post("/refund/8")).await.status, 200, "another key is free");
+    let first = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let second = gateway.begin(TestRequest::post("/refund/7"));
+    assert_eq!(gateway.send(&TestRequest::post("/refund/8")).await.status, 200, "another key is free");
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/refund/7"), 0);
     assert_eq!((first.finishes().await.status, second.answer().await.status), (200, 200));

@@ -3,20 +3,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    faulty_link::FaultyLink,
+    client::{FencingOutcome, TestRequest},
+    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
     history::History,
-    load::{Load, Plan},
-    origin::Log,
+    load::{Load, LoadPlan},
+    origin::OriginLog,
     patience::{QUIET, patiently},
-    policy::Policy,
-    process::Process,
+    policy::TestPolicy,
+    process::TestProcess,
     prometheus::deploy,
-    site::Site,
-    zookeeper::{self, Tree},
+    site::TestSite,
+    zookeeper::{self, ZnodeTree},
 };
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::sleep};
@@ -30,21 +30,21 @@ const PLAIN: &str = "plain";
 const ACCOUNT: &str = "/pay/7";
 
 /// Gateways and another program that share a node for each account.
-struct Shared {
-    site: Site,
+struct SharedNodeFixture {
+    site: TestSite,
     /// Each test has nodes of its own.
     folder: String,
 }
 
-impl Shared {
+impl SharedNodeFixture {
     async fn fresh() -> Self {
-        let site = Site::at(zookeeper::shared()).await.comparing();
+        let site = TestSite::at(zookeeper::shared()).await.comparing();
         site.origin.works_for(Duration::from_millis(3));
         let folder = format!("{}-app", site.root);
         Self { site, folder }
     }
 
-    fn policy(&self, name: &str) -> Policy {
+    fn policy(&self, name: &str) -> TestPolicy {
         let path = format!("{}/accounts/{{path.account}}", self.folder);
         let policy = self.site.policy(name).with("/routes/0/fence/layout", "exclusive-node");
         policy.with("/routes/0/fence/lock_path", path)
@@ -55,19 +55,19 @@ impl Shared {
     }
 
     /// The nodes in the folder, seen by an observer.
-    async fn tree(&self) -> Tree {
-        Tree::connect(self.site.zookeeper, &self.folder).await
+    async fn tree(&self) -> ZnodeTree {
+        ZnodeTree::connect(self.site.zookeeper, &self.folder).await
     }
 
     /// Starts the program. The program needs the parent of the node, which a gateway has made.
-    async fn plain(&self, door: &str) -> Arc<Child> {
+    async fn plain(&self, door: &str) -> Arc<ChildProcess> {
         static PYTHON: OnceCell<String> = OnceCell::const_new();
         let python = PYTHON.get_or_init(|| venv("plain-node", "kazoo==2.10.0")).await;
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/promises/exclusive_node/plain.py");
         let (servers, door) = (self.site.zookeeper.to_string(), self.site.origin.door(door).to_string());
         let node = format!("{}/accounts/7", self.folder);
         let arguments = [program, &servers, &node, &door, "account/7", ACCOUNT];
-        Arc::new(Child::spawn(python, arguments).expect("setpriv"))
+        Arc::new(ChildProcess::spawn(python, arguments).expect("setpriv"))
     }
 
     /// All clients use one account, and pause so that the other program gets turns.
@@ -75,7 +75,7 @@ impl Shared {
         let pause = Duration::from_millis(10);
         Load::start(
             name,
-            &Plan { paths: vec![ACCOUNT.to_owned()], pause, ..Plan::paying(gateways, 1, 4, 20_000) },
+            &LoadPlan { paths: vec![ACCOUNT.to_owned()], pause, ..LoadPlan::paying(gateways, 1, 4, 20_000) },
         )
     }
 
@@ -86,7 +86,7 @@ impl Shared {
 
     /// Returns while a request through that door is at work.
     async fn works_on(&self, door: &str) {
-        let begun = |log: &Log| {
+        let begun = |log: &OriginLog| {
             let last = log.records.last()?;
             (last.gateway == door && last.ended.is_none()).then_some(())
         };
@@ -101,9 +101,9 @@ fn turns(history: &History, of: &str) -> usize {
 
 #[tokio::test]
 async fn gateways_and_another_program_take_turns_at_a_node_and_tokens_grow_over_all_of_them() {
-    let shared = Shared::fresh().await;
+    let shared = SharedNodeFixture::fresh().await;
     let (one, two) = tokio::join!(shared.gateway("gw-1"), shared.gateway("gw-2"));
-    assert_eq!(one.send(&Ask::post(ACCOUNT)).await.status, 200);
+    assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
     let plain = shared.plain(PLAIN).await;
     let load = shared.load("load", &[&one, &two]);
     for _ in 0..4 {
@@ -122,15 +122,15 @@ async fn gateways_and_another_program_take_turns_at_a_node_and_tokens_grow_over_
 
 #[tokio::test]
 async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
-    let shared = Shared::fresh().await;
+    let shared = SharedNodeFixture::fresh().await;
     let survivor = shared.gateway("survivor").await;
-    assert_eq!(survivor.send(&Ask::post(ACCOUNT)).await.status, 200);
+    assert_eq!(survivor.send(&TestRequest::post(ACCOUNT)).await.status, 200);
     let (victim, plain) = tokio::join!(shared.gateway("victim"), shared.plain(PLAIN));
     let mut load = shared.load("first", &[&survivor, &victim]);
     shared.both_go_on("victim", 20).await;
 
     // Each of the two is stopped while it holds, for longer than its session lasts.
-    for stopped in [Stopped::Gateway(&victim), Stopped::Program(&plain)] {
+    for stopped in [StoppedProcess::Gateway(&victim), StoppedProcess::Program(&plain)] {
         shared.works_on(stopped.door()).await;
         stopped.signal(Signal::STOP);
         let stands = sleep(PAUSE);
@@ -148,7 +148,7 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
     victim.signal(Signal::KILL);
     shared.both_go_on("survivor", 20).await;
     shared.works_on(PLAIN).await;
-    Stopped::Program(&plain).signal(Signal::KILL);
+    StoppedProcess::Program(&plain).signal(Signal::KILL);
     shared.site.origin.sees_more("survivor", 20).await;
     let _next = shared.plain(PLAIN).await;
     shared.both_go_on("survivor", 20).await;
@@ -160,12 +160,12 @@ async fn whoever_is_killed_or_stands_still_the_node_is_held_by_one_at_a_time() {
 }
 
 /// The process that is stopped or killed.
-enum Stopped<'s> {
+enum StoppedProcess<'s> {
     Gateway(&'s Gateway),
-    Program(&'s Child),
+    Program(&'s ChildProcess),
 }
 
-impl Stopped<'_> {
+impl StoppedProcess<'_> {
     fn door(&self) -> &'static str {
         match self {
             Self::Gateway(_) => "victim",
@@ -184,9 +184,9 @@ impl Stopped<'_> {
 /// A stranger removes the holder's node. Another holder makes a node before the first holder gives the key back.
 #[tokio::test]
 async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_alone() {
-    let shared = Shared::fresh().await;
+    let shared = SharedNodeFixture::fresh().await;
     let victim = shared.site.pausing(&shared.policy("victim"), "before_upstream_write", PAUSE).await;
-    let asked = victim.begin(Ask::post(ACCOUNT));
+    let asked = victim.begin(TestRequest::post(ACCOUNT));
     victim.stands_at("before_upstream_write").await;
     let tree = shared.tree().await;
     tree.delete("/accounts/7").await.expect("the victim holds it");
@@ -195,12 +195,12 @@ async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_al
     let answer = asked.answer().await;
 
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     victim.says("that it is gone", |line| line.message().contains("removed by somebody else")).await;
     let written = shared.site.origin.log().pieces.iter().filter(|piece| piece.gateway == "victim").count();
     assert_eq!(written, 0, "written under a lock that was gone");
     // By this time the victim has given back the rest of its lock.
-    let later = victim.send(&Ask::post(ACCOUNT)).await;
+    let later = victim.send(&TestRequest::post(ACCOUNT)).await;
     assert_eq!(later.status, 200, "{later:?}");
     shared.site.origin.sees_more(PLAIN, 20).await;
     assert!(!plain.log().contains("lost"), "its node was removed:\n{}", plain.log());
@@ -210,12 +210,12 @@ async fn a_node_that_a_stranger_removes_is_missed_and_what_follows_it_is_left_al
 /// Only the server knows that the node was removed. Before the gateway can ask again, another holder has made a node.
 #[tokio::test]
 async fn a_removal_that_was_answered_to_nobody_is_not_done_to_the_next_holder() {
-    let shared = Shared::fresh().await;
-    let link = FaultyLink::to(shared.site.zookeeper).await;
+    let shared = SharedNodeFixture::fresh().await;
+    let link = ZooKeeperProxy::to(shared.site.zookeeper).await;
     let policy = shared.policy("gw-1").with("/zookeeper/session_timeout", "60s").through(link.address());
     let gateway = Gateway::start(&policy).await;
     let (held, tree) =
-        (shared.site.origin.holds_one(&gateway, Ask::post(ACCOUNT)).await, shared.tree().await);
+        (shared.site.origin.holds_one(&gateway, TestRequest::post(ACCOUNT)).await, shared.tree().await);
     let node = || tree.data_if_there("/accounts/7");
 
     link.lose_replies();
@@ -235,10 +235,10 @@ async fn a_removal_that_was_answered_to_nobody_is_not_done_to_the_next_holder() 
     assert!(node().await.is_some() && tree.created("/accounts/7").await == theirs, "removed twice");
     shared.site.tree().await.no_lock_is_left().await;
     tree.delete("/accounts/7").await.expect("there");
-    assert_eq!(gateway.send(&Ask::post(ACCOUNT)).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post(ACCOUNT)).await.status, 200);
 }
 
-async fn told(process: &Process, path: &str) -> Value {
+async fn told(process: &TestProcess, path: &str) -> Value {
     let answer = process.admin(path).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     serde_json::from_slice(&answer.body).expect("JSON")
@@ -246,17 +246,17 @@ async fn told(process: &Process, path: &str) -> Value {
 
 #[tokio::test]
 async fn whoever_holds_the_node_is_told_and_can_be_broken() {
-    let shared = Shared::fresh().await;
+    let shared = SharedNodeFixture::fresh().await;
     let (one, two) = tokio::join!(shared.gateway("gw-1"), shared.gateway("gw-2"));
-    assert_eq!(one.send(&Ask::post(ACCOUNT)).await.status, 200);
+    assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
     let tree = shared.tree().await;
     tree.create("/accounts/7", b"theirs").await;
-    let refused = one.send(&Ask::post(ACCOUNT)).await;
+    let refused = one.send(&TestRequest::post(ACCOUNT)).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"), "it ends with no session");
     tree.delete("/accounts/7").await.expect("there");
 
-    let held = shared.site.origin.holds_one(&one, Ask::post(ACCOUNT)).await;
-    let waits = two.begin(Ask::post(ACCOUNT));
+    let held = shared.site.origin.holds_one(&one, TestRequest::post(ACCOUNT)).await;
+    let waits = two.begin(TestRequest::post(ACCOUNT));
     let places = |told: &Value| -> Vec<(Option<String>, bool)> {
         let line = told["line"].as_array().cloned().unwrap_or_default();
         let place = |one: &Value| (one["gateway"].as_str().map(str::to_owned), one["holds"] == json!(true));
@@ -275,8 +275,8 @@ async fn whoever_holds_the_node_is_told_and_can_be_broken() {
     assert_eq!(places(&seen), [(Some("gw-1".into()), true), (Some("gw-2".into()), false)]);
     assert_eq!(seen["line"][0]["number"], json!(held.record.stamped().number()));
 
-    let broken =
-        Ask::post("/api/v1/locks/account%2F7/break").body(json!({"confirm": "account/7"}).to_string());
+    let broken = TestRequest::post("/api/v1/locks/account%2F7/break")
+        .body(json!({"confirm": "account/7"}).to_string());
     let broken = broken.to(two.admin).await.expect("an answer");
     assert_eq!(broken.status, 200, "{broken:?}");
     assert_eq!(waits.answer().await.status, 200, "nobody is in its way any more");
@@ -287,7 +287,7 @@ async fn whoever_holds_the_node_is_told_and_can_be_broken() {
         }
     };
     patiently("nothing to be left", gone, || one.log()).await;
-    assert_eq!(one.send(&Ask::post(ACCOUNT)).await.status, 200);
+    assert_eq!(one.send(&TestRequest::post(ACCOUNT)).await.status, 200);
 }
 
 #[test]

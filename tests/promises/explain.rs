@@ -10,14 +10,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate::explain::{self, Explained, SampleRequest};
+use fencegate::explain::{self, Explanation, SampleRequest};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client,
     gateway::PolicyFile,
     gateway::{Gateway, command},
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ const PAYMENTS: &str = include_str!("../../policies/examples/payments.yaml");
 const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
 
 /// On a thread of its own, because it brings its own runtime.
-pub(super) fn explained(plan: &plan::Gateway, ask: &SampleRequest) -> Explained {
+pub(super) fn explained(plan: &plan::GatewayPlan, ask: &SampleRequest) -> Explanation {
     let said = thread::scope(|scope| scope.spawn(|| explain::explain(plan, ask)).join());
     said.expect("no panic").expect("a runtime")
 }
@@ -36,7 +36,7 @@ pub(super) fn explained(plan: &plan::Gateway, ask: &SampleRequest) -> Explained 
 /// Covers the part of `explain` that only shows while another request has the lock.
 #[tokio::test]
 async fn what_is_said_of_waiting_is_what_happens() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy =
         site.policy("gw-1").with("/routes/0/fence/wait", "2s").with("/routes/0/fence/locked_status", 409);
     let policy = policy.with("/routes/0/fence/queue", 1);
@@ -45,7 +45,7 @@ async fn what_is_said_of_waiting_is_what_happens() {
     // Each case has a key of its own. A request that waited in vain keeps its place in the queue until the gateway
     // has heard that its node is gone.
     for (path, field, wait, least) in [("/pay/7", None, "2s", 2000), ("/pay/8", Some("wait=0"), "0s", 0)] {
-        let holder = site.origin.holds_one(&gateway, client::Ask::post(path)).await;
+        let holder = site.origin.holds_one(&gateway, client::TestRequest::post(path)).await;
         let fields: Vec<String> = field.iter().map(|field| format!("prefer: {field}")).collect();
         let line = format!("POST {path}");
         let sample = SampleRequest::new(&line, HOST, &fields, Bytes::new()).expect("a request");
@@ -53,7 +53,7 @@ async fn what_is_said_of_waiting_is_what_happens() {
         let lock = said.lock.expect("a lock");
         assert_eq!((lock.wait.as_str(), lock.locked_status, lock.queue), (wait, 409, 1));
         let begun = Instant::now();
-        let ask = client::Ask::post(path);
+        let ask = client::TestRequest::post(path);
         let answer = gateway.send(&field.iter().fold(ask, |ask, field| ask.field("prefer", field))).await;
         assert_eq!(answer.status, lock.locked_status);
         let waited = Duration::from_millis(least);
@@ -64,17 +64,21 @@ async fn what_is_said_of_waiting_is_what_happens() {
         );
         assert_eq!(holder.finishes().await.status, 200);
     }
-    let holder = site.origin.holds_one(&gateway, client::Ask::post("/pay/9")).await;
-    let waiting = gateway.begin(client::Ask::post("/pay/9"));
+    let holder = site.origin.holds_one(&gateway, client::TestRequest::post("/pay/9")).await;
+    let waiting = gateway.begin(client::TestRequest::post("/pay/9"));
     gateway.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-    assert_eq!(gateway.send(&client::Ask::post("/pay/9")).await.status, 429, "the queue has one place");
+    assert_eq!(
+        gateway.send(&client::TestRequest::post("/pay/9")).await.status,
+        429,
+        "the queue has one place"
+    );
     assert_eq!(holder.finishes().await.status, 200);
     drop(waiting);
 }
 
 #[tokio::test]
 async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let sending = site
         .policy("gw-1")
         .with("/peer", json!({"address": "127.0.0.1:9910"}))
@@ -84,7 +88,7 @@ async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
         .with("/routes/0/upgrade", json!(["websocket"]))
         .with("/routes/0/match/methods", json!(["POST", "GET"]))
         .with("/routes/0/fence/mode", "by-method");
-    let told = |policy: &Policy, line: &str, fields: &[&str], body: &'static str| {
+    let told = |policy: &TestPolicy, line: &str, fields: &[&str], body: &'static str| {
         let plan = file::load(&policy.to_string()).plan.expect("sound");
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
         let ask =
@@ -110,7 +114,7 @@ async fn who_would_be_sent_on_to_another_gateway_is_told_and_nobody_else() {
 #[tokio::test]
 async fn what_a_route_does_with_leases_is_told() {
     let principal = json!({"name": "a", "bearer": {"file": "/a"}, "keys": ["account/*"]});
-    let policy = Site::fresh().await.policy("gw-1").with("/leases", json!({"principals": [principal]}));
+    let policy = TestSite::fresh().await.policy("gw-1").with("/leases", json!({"principals": [principal]}));
     for (lease, says) in
         [(None, None), (Some("optional"), Some("runs under that lease")), (Some("required"), Some("428"))]
     {

@@ -1,10 +1,10 @@
 //! Nobody but the gateway writes the fencing fields: whatever a client or an upstream sends in them is removed.
 
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw},
+    client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
-    origin::{Act, Record, Reply},
-    site::Site,
+    origin::{Act, OriginReply, RequestRecord},
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -50,7 +50,7 @@ fn folded(name: &str) -> String {
     name.to_ascii_lowercase().replace(|character: char| !character.is_ascii_alphanumeric(), "-")
 }
 
-fn ours(record: &Record) -> Vec<(String, String)> {
+fn ours(record: &RequestRecord) -> Vec<(String, String)> {
     let lines = record.request.fields.iter().chain(&record.request.trailers);
     let folded = lines.map(|(name, value)| (folded(name), value.clone()));
     let reserved = |name: &str| name.starts_with("fencing-") || name.starts_with("x-fence");
@@ -60,13 +60,19 @@ fn ours(record: &Record) -> Vec<(String, String)> {
 }
 
 /// Sends one forgery as header lines and once more as trailers, and gives what arrived of each.
-async fn attempts(site: &Site, gateway: &Gateway, method: &str, path: &str, lines: &str) -> [Record; 2] {
+async fn attempts(
+    site: &TestSite,
+    gateway: &Gateway,
+    method: &str,
+    path: &str,
+    lines: &str,
+) -> [RequestRecord; 2] {
     let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n");
     let before = site.origin.count(path);
     for bytes in
         [format!("{head}{lines}\r\n2\r\nhi\r\n0\r\n\r\n"), format!("{head}\r\n2\r\nhi\r\n0\r\n{lines}\r\n")]
     {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         client.say(&bytes).await.expect("connected");
         let answer = client.answer().await.expect("answered");
         assert!(answer.start.starts_with("HTTP/1.1 200 "), "{bytes:?}: {answer:?}");
@@ -74,7 +80,7 @@ async fn attempts(site: &Site, gateway: &Gateway, method: &str, path: &str, line
     [site.origin.request(path, before + 1).await, site.origin.request(path, before + 2).await]
 }
 
-fn assert_nothing_forged(record: &Record, case: &str) {
+fn assert_nothing_forged(record: &RequestRecord, case: &str) {
     for (name, value) in record.request.fields.iter().chain(&record.request.trailers) {
         let forged =
             ["forged", "7fffffffffffffff", "9223372036854775807"].iter().any(|bad| value.contains(bad));
@@ -88,7 +94,7 @@ fn assert_nothing_forged(record: &Record, case: &str) {
 
 #[tokio::test]
 async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for (case, lines) in FORGERIES.iter().filter(|(case, _)| !case.starts_with("renamed")) {
         for record in attempts(&site, &gateway, "POST", "/pay/7", lines).await {
@@ -110,7 +116,7 @@ async fn no_spelling_of_our_fields_reaches_the_upstream_from_a_client() {
 
 #[tokio::test]
 async fn no_spelling_of_renamed_fields_reaches_the_upstream_from_a_client() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/fields", json!({"token": "X-Fence", "number": "X-Fence-Number"}));
@@ -135,7 +141,7 @@ async fn no_spelling_of_renamed_fields_reaches_the_upstream_from_a_client() {
 
 #[tokio::test]
 async fn an_upstream_cannot_forge_an_outcome_or_a_token() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for (status, field) in [
         (200, "Fencing-Outcome"),
@@ -147,18 +153,18 @@ async fn an_upstream_cannot_forge_an_outcome_or_a_token() {
         (200, "Fencing.Outcome"),
         (200, "Fencing-Anything"),
     ] {
-        let reply = Reply::ok().status(status).field(field, "forged");
-        let in_trailer = Reply::ok().status(status).trailer(field, "forged").trailer("X-Kept", "yes");
+        let reply = OriginReply::ok().status(status).field(field, "forged");
+        let in_trailer = OriginReply::ok().status(status).trailer(field, "forged").trailer("X-Kept", "yes");
         for path in ["/pay/7", "/read"] {
             site.origin.script(path, [reply.clone(), in_trailer.clone()].map(Act::now));
             for trailers in [false, true] {
-                let ask = if path == "/read" { Ask::get(path) } else { Ask::post(path) };
+                let ask = if path == "/read" { TestRequest::get(path) } else { TestRequest::post(path) };
                 let answer = gateway.send(&ask.field("TE", "trailers")).await;
                 let all = answer.fields.iter().chain(&answer.trailers);
                 let forged: Vec<_> = all.filter(|(_, value)| value.as_bytes() == b"forged").collect();
                 assert!(forged.is_empty(), "{path} {field}: {forged:?}");
                 assert_eq!(answer.status, status, "{path} {field}");
-                let told = (path != "/read").then_some(Outcome::Done);
+                let told = (path != "/read").then_some(FencingOutcome::Done);
                 assert_eq!(answer.outcome(), told, "{path} {field}");
                 assert_eq!(
                     answer.trailers.contains_key("x-kept"),

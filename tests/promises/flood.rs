@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use fencegate_tests::{
     client::{
-        Ask, Outcome, Raw, Streams,
-        frames::{self, Bare, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, frame},
+        FencingOutcome, Http2Client, RawClient, TestRequest,
+        frames::{self, CONTINUATION, END_HEADERS, END_STREAM, FrameClient, HEADERS, frame},
     },
-    gateway::{Gateway, Launch},
-    held::Held,
+    gateway::{Gateway, GatewayLaunch},
+    held::HeldRequest,
     history::History,
-    origin::{Act, Reply},
+    origin::{Act, OriginReply},
     patience::patiently,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{task::JoinSet, time::timeout};
@@ -33,7 +33,7 @@ async fn counted(gateway: &Gateway) -> (f64, f64) {
 
 #[tokio::test]
 async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = site
         .policy("gw-1")
         // The flood keeps a small machine busy. A long timeout keeps the session alive, because this test is not
@@ -42,14 +42,14 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
         .with("/routes/0/fence/queue", 1000)
         .with("/routes/0/fence/wait", "60s")
         .with("/listeners/public/timeouts/request_body", "60s");
-    let gateway = Launch::new(&policy).with_memory(512 * MIB).start().await;
+    let gateway = GatewayLaunch::new(&policy).with_memory(512 * MIB).start().await;
     gateway.becomes_ready().await;
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
 
     let mut flood = JoinSet::new();
-    let ask = Ask::post("/pay/7").body(vec![b'x'; MIB - 1]);
+    let ask = TestRequest::post("/pay/7").body(vec![b'x'; MIB - 1]);
     for _ in 0..CONNECTIONS {
-        let streams = Streams::connect(gateway.public).await.expect("listens");
+        let streams = Http2Client::connect(gateway.public).await.expect("listens");
         for _ in 0..STREAMS {
             flood.spawn(streams.send(&ask));
         }
@@ -77,7 +77,7 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
 
     // Others are served meanwhile, with a body and without.
     for round in 0..5 {
-        for ask in [Ask::get("/x"), Ask::post("/pay/8").body(vec![b'y'; 20_000])] {
+        for ask in [TestRequest::get("/x"), TestRequest::post("/pay/8").body(vec![b'y'; 20_000])] {
             let answer = gateway.send(&ask).await;
             assert_eq!(answer.status, 200, "round {round}: {answer:?}");
         }
@@ -86,29 +86,29 @@ async fn a_flood_of_bodies_is_refused_in_part_and_kills_nobody() {
     while told < refused {
         let answer = flood.join_next().await.expect("there are more").expect("no panic").expect("an answer");
         assert_eq!((answer.status, answer.reason().as_str()), (503, "overloaded"), "{answer:?}");
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(answer.field("retry-after").is_some());
         told += 1.0;
     }
     flood.shutdown().await;
     assert_eq!(holder.finishes().await.status, 200);
     gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7").body(vec![b'z'; MIB])).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7").body(vec![b'z'; MIB])).await.status, 200);
     History::of(&site.origin.log()).assert_holds();
 }
 
 /// A gateway of 512 MiB with a request at work, and room for all others behind it.
-async fn small_gateway() -> (Site, Gateway, Held) {
-    let site = Site::alone().await;
+async fn small_gateway() -> (TestSite, Gateway, HeldRequest) {
+    let site = TestSite::alone().await;
     let policy = site
         .policy("gw-1")
         .with("/zookeeper/session_timeout", "30s")
         .with("/routes/0/fence/queue", 20_000)
         .with("/routes/0/fence/wait", "120s")
         .with("/listeners/public/timeouts/request_headers", "60s");
-    let gateway = Launch::new(&policy).with_memory(512 * MIB).start().await;
+    let gateway = GatewayLaunch::new(&policy).with_memory(512 * MIB).start().await;
     gateway.becomes_ready().await;
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     (site, gateway, holder)
 }
 
@@ -137,17 +137,17 @@ async fn others_are_served(gateway: &Gateway, (refused, kept): (f64, f64)) {
     );
     assert!(heads > 0.0 && heads <= limit / 2.0, "{heads} of {limit}");
     assert_eq!(metrics.sum("fencegate_buffered_without_room_total", &["kind=\"head\""]), refused);
-    for ask in [Ask::get("/x"), Ask::post("/pay/8").body(vec![b'y'; 20_000])] {
+    for ask in [TestRequest::get("/x"), TestRequest::post("/pay/8").body(vec![b'y'; 20_000])] {
         let answer = gateway.send(&ask).await;
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 }
 
 /// All room comes back when the clients have gone.
-async fn comes_back(site: &Site, gateway: &Gateway, holder: Held) {
+async fn comes_back(site: &TestSite, gateway: &Gateway, holder: HeldRequest) {
     gateway.gauge_becomes("fencegate_buffered_head_bytes", 0.0).await;
     gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
-    let large = Ask::post("/pay/8").field("large", &"x".repeat(50_000));
+    let large = TestRequest::post("/pay/8").field("large", &"x".repeat(50_000));
     assert_eq!(gateway.send(&large).await.status, 200);
     assert_eq!(holder.finishes().await.status, 200);
     History::of(&site.origin.log()).assert_holds();
@@ -170,7 +170,7 @@ async fn a_flood_of_large_heads_over_http2_is_refused_in_part_and_kills_nobody()
     }
     let mut flood = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut client = Bare::connect(gateway.public).await;
+        let mut client = FrameClient::connect(gateway.public).await;
         for stream in (1..).step_by(2).take(STREAMS) {
             let head = parts.iter().map(|(kind, flags, piece)| frame(*kind, *flags, stream, piece));
             let sent = client.try_send(&head.collect::<Vec<_>>()).await;
@@ -195,7 +195,7 @@ async fn http2_heads_that_do_not_end_are_refused_in_part_and_kill_nobody() {
     let head = [frames::post("/pay/7"), vec![FIELD; 1300]].concat();
     let mut flood = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut client = Bare::connect(gateway.public).await;
+        let mut client = FrameClient::connect(gateway.public).await;
         client.send(&[frame(HEADERS, END_STREAM, 1, &head)]).await;
         flood.push(client);
     }
@@ -214,11 +214,11 @@ async fn http2_heads_that_do_not_end_are_refused_in_part_and_kill_nobody() {
 async fn a_client_whose_heads_do_not_end_takes_half_of_their_room() {
     const CONNECTIONS: usize = 600;
     let (site, gateway, holder) = small_gateway().await;
-    let large = Ask::post("/pay/8").field("large", &"x".repeat(50_000));
+    let large = TestRequest::post("/pay/8").field("large", &"x".repeat(50_000));
     let mut flood = Vec::new();
     let greedy = "127.0.0.2".parse().expect("an address");
     for _ in 0..CONNECTIONS {
-        let mut client = Bare::connect_from(greedy, gateway.public).await;
+        let mut client = FrameClient::connect_from(greedy, gateway.public).await;
         client.send(&[frame(HEADERS, END_STREAM, 1, &frames::post("/pay/7"))]).await;
         flood.push(client);
     }
@@ -240,10 +240,10 @@ async fn a_client_whose_heads_do_not_end_takes_half_of_their_room() {
 /// The head of an HTTP/2 request has to be complete as soon as that of an HTTP/1.1 request.
 #[tokio::test]
 async fn an_http2_head_that_does_not_end_in_time_ends_its_connection() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/request_headers", "1s");
     let gateway = Gateway::start(&policy).await;
-    let mut client = Bare::connect(gateway.public).await;
+    let mut client = FrameClient::connect(gateway.public).await;
     client.send(&[frame(HEADERS, END_STREAM, 1, &frames::post("/pay/7"))]).await;
     patiently("the end of the connection", client.ends(), || gateway.log()).await;
     assert_eq!(site.origin.log().records.len(), 0);
@@ -260,7 +260,7 @@ async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_no
     let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n{fields}\r\n");
     let mut flood = Vec::new();
     for _ in 0..CONNECTIONS {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         // Whoever finds no room is closed, maybe before all of it is sent.
         client.say(&head).await.ok();
         flood.push(client);
@@ -282,33 +282,36 @@ async fn large_heads_over_many_http1_connections_are_refused_in_part_and_kill_no
 /// The request was dispatched, so its answer cannot be refused any more.
 #[tokio::test]
 async fn an_answer_without_room_is_passed_on_while_it_comes() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let limits = json!({"buffered": "100KiB", "max_body": "72KiB"});
     let gateway = Gateway::start(&site.policy("gw-1").with("/listeners/public/limits", limits)).await;
     let body: Vec<u8> = (0..500_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    site.origin.script("/pay/7", [Act::now(Reply::with_body(body.clone()))]);
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(body.clone()))]);
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     assert!(answer.body == body, "{} bytes", answer.body.len());
     let metrics = gateway.metrics().await;
     assert!(metrics.sum("fencegate_buffered_without_room_total", &["kind=\"answer\""]) > 0.5);
-    assert_eq!(gateway.send(&Ask::post("/pay/7").body(vec![1; 50_000])).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7").body(vec![1; 50_000])).await.status, 200);
     gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
 }
 
 /// A body that can never find room is refused for good. The client is not told to come again.
 #[tokio::test]
 async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_again() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let limits = json!({"buffered": "100KiB", "max_body": "10MiB"});
     let gateway = Gateway::start(&site.policy("gw-1").with("/listeners/public/limits", limits)).await;
     gateway.says("that this is too little", |line| line.field("code") == "FG0142").await;
-    let announced = gateway.send(&Ask::post("/pay/7").body(vec![1; 75 * 1024 + 1])).await;
+    let announced = gateway.send(&TestRequest::post("/pay/7").body(vec![1; 75 * 1024 + 1])).await;
     assert_eq!((announced.status, announced.reason().as_str()), (413, "body-too-large"));
-    assert_eq!((announced.outcome(), announced.field("retry-after")), (Some(Outcome::NotDispatched), None));
+    assert_eq!(
+        (announced.outcome(), announced.field("retry-after")),
+        (Some(FencingOutcome::NotDispatched), None)
+    );
     // What came of it before the answer may be kept until its connection is closed, and would be in the way.
     gateway.gauge_becomes("fencegate_buffered_bytes", 0.0).await;
-    let mut unannounced = Raw::connect(gateway.public).await.expect("listens");
+    let mut unannounced = RawClient::connect(gateway.public).await.expect("listens");
     let piece = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
     let head = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     unannounced.say(format!("{head}{}", piece.repeat(19))).await.expect("connected");
@@ -317,7 +320,7 @@ async fn a_body_that_could_never_find_room_is_too_large_and_not_told_to_come_aga
     let sent = site.origin.log().records.clone();
     assert!(sent.is_empty(), "nothing of them was sent: {sent:?}");
     assert_eq!(
-        gateway.send(&Ask::post("/pay/7").body(vec![1; 75 * 1024])).await.status,
+        gateway.send(&TestRequest::post("/pay/7").body(vec![1; 75 * 1024])).await.status,
         200,
         "all that there is"
     );

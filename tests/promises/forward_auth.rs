@@ -8,12 +8,12 @@ use std::{
 
 use fencegate_policies::file;
 use fencegate_tests::{
-    client::{Answer, Ask},
+    client::{ClientResponse, TestRequest},
     gateway::Gateway,
-    leases::{CLIENT, Tokens},
+    leases::{CLIENT, LeaseTokens},
     origin::Act,
-    peers::Peer,
-    site::Site,
+    peers::ProxyProcess,
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -28,8 +28,8 @@ fn text(path: &str) -> String {
     fs::read_to_string(shipped(path)).expect("a file of the repository")
 }
 
-async fn installed() -> (Site, Tokens, Gateway, std::net::SocketAddr) {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+async fn installed() -> (TestSite, LeaseTokens, Gateway, std::net::SocketAddr) {
+    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
     let unfenced = json!({"name": "open", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/open"}, "fence": "none"});
     let told = json!({"name": "told", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/told"},
         "fence": {"key": "account/{host}/{header.x-tenant}"}});
@@ -38,17 +38,17 @@ async fn installed() -> (Site, Tokens, Gateway, std::net::SocketAddr) {
     (site, tokens, gateway, service)
 }
 
-pub(super) fn nginx(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
+pub(super) fn nginx(gateway: &Gateway, service: std::net::SocketAddr) -> ProxyProcess {
     let token = format!("proxy_set_header Fencing-Authorization \"Bearer {CLIENT}\";");
     let instead = [
         ("include fencegate-token.conf;", token),
         (GATEWAY, gateway.public.to_string()),
         (SERVICE, service.to_string()),
     ];
-    Peer::nginx_with(&text("proxies/forward-auth/nginx.conf"), DOOR, &instead)
+    ProxyProcess::nginx_with(&text("proxies/forward-auth/nginx.conf"), DOOR, &instead)
 }
 
-pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Peer {
+pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> ProxyProcess {
     let lua = shipped("proxies/forward-auth/fence.lua");
     let instead = [
         ("lua-load fence.lua", format!("lua-load {lua}")),
@@ -56,18 +56,18 @@ pub(super) fn haproxy(gateway: &Gateway, service: std::net::SocketAddr) -> Peer 
         (GATEWAY, gateway.public.to_string()),
         (SERVICE, service.to_string()),
     ];
-    Peer::haproxy_with(&text("proxies/forward-auth/haproxy.cfg"), DOOR, &instead)
+    ProxyProcess::haproxy_with(&text("proxies/forward-auth/haproxy.cfg"), DOOR, &instead)
 }
 
-async fn pay(peer: &Peer) -> Answer {
-    Ask::post("/pay/7")
+async fn pay(peer: &ProxyProcess) -> ClientResponse {
+    TestRequest::post("/pay/7")
         .field("fencing-token", "v1-ffffffffffffffff-00000000-00000001")
         .to(peer.address)
         .await
         .expect("an answer")
 }
 
-async fn locks(site: &Site, peer: Peer) {
+async fn locks(site: &TestSite, peer: ProxyProcess) {
     // One after another, each with a larger token: the end of one gives the key on.
     let begun = Instant::now();
     for n in 1..=3 {
@@ -87,7 +87,7 @@ async fn locks(site: &Site, peer: Peer) {
         assert!(pair[0].ended.expect("answered") <= pair[1].arrived, "two at once");
     }
     // A request that needs no lock passes without one, and a client's own token is removed.
-    let open = Ask::post("/open").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
+    let open = TestRequest::post("/open").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
     assert_eq!(open.to(peer.address).await.expect("an answer").status, 200);
     let record = site.origin.request("/open", 1).await;
     assert_eq!(record.request.field("fencing-token"), None);
@@ -95,8 +95,8 @@ async fn locks(site: &Site, peer: Peer) {
 
 /// The key comes from the request that the service gets. Fields in which a client imitates the proxy do not change
 /// the key.
-async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
-    let ask = Ask::post("/told").field("host", "a.example").field("x-tenant", "blue");
+async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
+    let ask = TestRequest::post("/told").field("host", "a.example").field("x-tenant", "blue");
     let liar = [
         ("x-original-host", "b.example"),
         ("x-forwarded-host", "b.example"),
@@ -105,7 +105,7 @@ async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
         ("x-original-method", "GET"),
         ("x-forwarded-method", "GET"),
     ];
-    let key = |n, ask: Ask| async move {
+    let key = |n, ask: TestRequest| async move {
         let answer = ask.to(peer.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{answer:?}");
         let record = site.origin.request("/told", n).await;

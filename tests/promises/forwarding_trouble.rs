@@ -2,27 +2,28 @@
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    faulty_link::FaultyLink,
+    client::{FencingOutcome, TestRequest},
+    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
-    held::Held,
-    site::Site,
+    held::HeldRequest,
+    site::TestSite,
 };
 
 use super::forwarding::{keeps, sending};
 
 #[tokio::test]
 async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
-    let site = Site::fresh().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+    let site = TestSite::fresh().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let first = sending(&site, "gw-1").through(link.address()).with("/zookeeper/sessions", 1);
     let second = sending(&site, "gw-2").with("/routes/0/fence/wait", "60s");
     let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let Held { request: working, latch, record } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let HeldRequest { request: working, latch, record } =
+        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
     let executing = record.stamped();
-    let waiting = two.begin(Ask::post("/pay/7"));
+    let waiting = two.begin(TestRequest::post("/pay/7"));
     one.gauge_becomes("fencegate_lock_waiters", 1.0).await;
 
     link.end_sessions();
@@ -40,19 +41,20 @@ async fn a_holder_whose_session_ends_gives_back_at_once_what_waits_there() {
 
 #[tokio::test]
 async fn a_gateway_that_stops_does_not_wait_for_an_answer_from_another_one() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let second = sending(&site, "gw-2").with("/listeners/public/timeouts/drain", "2s");
     let first = sending(&site, "gw-1");
     let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
     keeps(&one).await;
-    let Held { request: asked, latch, .. } = site.origin.holds_one(&two, Ask::post("/pay/7")).await;
+    let HeldRequest { request: asked, latch, .. } =
+        site.origin.holds_one(&two, TestRequest::post("/pay/7")).await;
 
     two.signal(Signal::TERM);
 
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert_eq!(two.exit().await.code(), Some(0), "a clean end");
     latch.let_go();
     one.gauge_becomes("fencegate_requests_in_flight", 0.0).await;

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     history::History,
-    lapse::{Round, pause, reconnect, short_cut},
-    origin::{Act, Reply},
-    site::Site,
+    lapse::{ExpiryRound, pause, reconnect, short_cut},
+    origin::{Act, OriginReply},
+    site::TestSite,
 };
 
 /// Fails on any violation. A round without violations counts only if the machine has kept the times.
-async fn holds(round: impl AsyncFn() -> Round) {
+async fn holds(round: impl AsyncFn() -> ExpiryRound) {
     const ROUNDS: usize = 3;
     for _ in 0..ROUNDS {
         let round = round().await;
@@ -44,7 +44,7 @@ async fn nothing_is_granted_under_a_proof_that_no_beat_has_moved() {
 #[tokio::test]
 async fn the_key_of_a_request_that_was_written_late_is_free_when_its_upstream_has_had_its_time() {
     const TIME: Duration = Duration::from_millis(1500);
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let ours = |name| {
         site.policy(name)
             .with("/zookeeper/session_timeout", "6s")
@@ -57,12 +57,16 @@ async fn the_key_of_a_request_that_was_written_late_is_free_when_its_upstream_ha
         site.pausing(&victim_policy, "after_proof_check", TIME + Duration::from_millis(200)),
         Gateway::start(&next_policy)
     );
-    site.origin.script("/pay/7", [Act::Answer(TIME / 2, Reply::ok())]);
-    let late = victim.begin(Ask::post("/pay/7"));
+    site.origin.script("/pay/7", [Act::Answer(TIME / 2, OriginReply::ok())]);
+    let late = victim.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
-    let newer = next.send(&Ask::post("/pay/7")).await;
+    let newer = next.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(newer.status, 200, "{newer:?}");
-    assert_eq!(late.answer().await.outcome(), Some(Outcome::Unknown), "not exercised: it was waited for");
+    assert_eq!(
+        late.answer().await.outcome(),
+        Some(FencingOutcome::Unknown),
+        "not exercised: it was waited for"
+    );
     assert!(!victim.log().contains("session.ended"), "not exercised: the session ended");
     History::of(&site.origin.log()).assert_holds();
 }

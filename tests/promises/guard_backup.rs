@@ -14,10 +14,10 @@ use std::{
     },
 };
 
-use fencegate_guard::store::backup::{Broken, Kind, read};
+use fencegate_guard::store::backup::{BackupFormatError, RowKind, read};
 use fencegate_tests::{
-    gateway::{Line, write_policy},
-    guard::{Beside, Dispatch, Launch},
+    gateway::{LogLine, write_policy},
+    guard::{GuardFixture, GuardLaunch, StampedRequest},
     guarded::quick,
     patience::patiently,
     scratch,
@@ -25,19 +25,19 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use self::scene::{Kept, said};
+use self::scene::{BackupFixture, said};
 
 /// The last epoch that was acknowledged, and the last that was sent, of each key.
-type Sent = Arc<Mutex<HashMap<String, (u64, u64)>>>;
+type EpochsByKey = Arc<Mutex<HashMap<String, (u64, u64)>>>;
 
 /// Writes of one key after another, each under a new tenure, until told to stop.
-async fn load(guard: Arc<Kept>, key: String, sent: Sent, stop: Arc<AtomicBool>) {
+async fn load(guard: Arc<BackupFixture>, key: String, sent: EpochsByKey, stop: Arc<AtomicBool>) {
     for epoch in 20.. {
         if stop.load(Ordering::SeqCst) {
             return;
         }
         sent.lock().expect("whole").entry(key.clone()).or_default().1 = epoch;
-        let answer = guard.guard.send(&Dispatch::new(&key, epoch).post("/pay")).await;
+        let answer = guard.guard.send(&StampedRequest::new(&key, epoch).post("/pay")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         sent.lock().expect("whole").entry(key.clone()).or_default().0 = epoch;
     }
@@ -45,9 +45,9 @@ async fn load(guard: Arc<Kept>, key: String, sent: Sent, stop: Arc<AtomicBool>) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
-    let beside = Beside::fresh().await;
-    let kept = Arc::new(Kept::before(&beside).await);
-    let (sent, stop) = (Sent::default(), Arc::new(AtomicBool::new(false)));
+    let beside = GuardFixture::fresh().await;
+    let kept = Arc::new(BackupFixture::before(&beside).await);
+    let (sent, stop) = (EpochsByKey::default(), Arc::new(AtomicBool::new(false)));
     let loads: Vec<_> = (0..8)
         .map(|n| tokio::spawn(load(kept.clone(), format!("k/{n}"), sent.clone(), stop.clone())))
         .collect();
@@ -66,8 +66,8 @@ async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
     }
 
     let mut marks = HashMap::new();
-    let header = read::<Broken>(&kept.backup, |row| {
-        if row.kind == Kind::Mark {
+    let header = read::<BackupFormatError>(&kept.backup, |row| {
+        if row.kind == RowKind::Mark {
             let epoch = u64::from_be_bytes(row.value[..8].try_into().expect("eight"));
             marks.insert(String::from_utf8(row.key).expect("text"), epoch);
         }
@@ -83,7 +83,7 @@ async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
     }
     assert!(moved > 0, "nothing went on while it was made");
     assert_eq!(header.highest, marks.values().copied().max().expect("eight of them"));
-    let audited = |line: &Line| line.message() == "audit" && line.field("asked") == "backup of the store";
+    let audited = |line: &LogLine| line.message() == "audit" && line.field("asked") == "backup of the store";
     kept.guard.says("who has taken it", audited).await;
     let mode = fs::metadata(&kept.backup).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -97,8 +97,8 @@ async fn a_backup_under_load_is_of_one_moment_and_nobody_else_can_read_it() {
 
 #[tokio::test]
 async fn a_backup_does_not_start_as_a_store_and_stays_what_it_is() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
     kept.backed_up().await;
     let launch = kept.guard.stops().await;
     fs::rename(&kept.backup, launch.store()).expect("our own files");
@@ -113,9 +113,9 @@ async fn a_backup_does_not_start_as_a_store_and_stays_what_it_is() {
 /// A backup has kept answers in it, which no other user of the machine may read.
 #[tokio::test]
 async fn without_a_token_to_show_nobody_gets_one() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let open = beside.guard().await;
-    let kept = Kept::of(beside.launch().await).await;
+    let kept = BackupFixture::of(beside.launch().await).await;
     for (admin, more) in [(open.admin, "auth"), (kept.guard.admin, "bearer token")] {
         let (file, admin) = (kept.backup.display().to_string(), admin.to_string());
         let (code, _, log) = said(&["guard", "backup", &file, "--admin", &admin]).await;
@@ -127,33 +127,33 @@ async fn without_a_token_to_show_nobody_gets_one() {
 
 #[tokio::test]
 async fn a_guard_that_is_killed_amid_a_backup_leaves_none_and_starts_again() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = quick(beside.launch().await);
-    let kept = Kept::of(launch.failpoint("guard_backs_up", "1*sleep(60000)")).await;
-    kept.executes(&Dispatch::new("a", 20), "/pay").await;
+    let kept = BackupFixture::of(launch.failpoint("guard_backs_up", "1*sleep(60000)")).await;
+    kept.executes(&StampedRequest::new("a", 20), "/pay").await;
     let words = kept.words();
     let asked = tokio::spawn(async move {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         said(&words).await
     });
     kept.guard.stands_at("guard_backs_up").await;
-    kept.executes(&Dispatch::new("a", 30), "/beside").await;
-    let Kept { guard, token, backup } = kept;
+    kept.executes(&StampedRequest::new("a", 30), "/beside").await;
+    let BackupFixture { guard, token, backup } = kept;
     let launch = guard.dies().await;
     let (code, _, log) = asked.await.expect("no panic");
     assert_eq!(code, Some(1), "{log}");
     assert!(log.contains("FG0601"), "{log}");
-    let kept = Kept { guard: launch.start().await, token, backup };
+    let kept = BackupFixture { guard: launch.start().await, token, backup };
     kept.nothing_is_left();
     assert_eq!(kept.backed_up().await["highest"], 30);
 }
 
 #[tokio::test]
 async fn a_disk_that_is_full_leaves_no_backup_and_a_guard_that_goes_on() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
     for n in 0..60 {
-        kept.executes(&Dispatch::new(&format!("k/{n}"), 20).once(n), "/pay").await;
+        kept.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
     }
     let fencegate = scratch::binaries().join("fencegate").display().to_string();
     let words = kept.words().join(" ");
@@ -165,15 +165,15 @@ async fn a_disk_that_is_full_leaves_no_backup_and_a_guard_that_goes_on() {
     assert_eq!(output.status.code(), Some(1), "{log}");
     assert!(log.contains("FG0612"), "{log}");
     kept.nothing_is_left();
-    kept.executes(&Dispatch::new("a", 30), "/pay").await;
+    kept.executes(&StampedRequest::new("a", 30), "/pay").await;
     assert_eq!(kept.backed_up().await["operations"], 60);
 }
 
 #[tokio::test]
 async fn the_store_of_a_guard_that_is_stopped_is_copied_without_it() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
-    kept.executes(&Dispatch::new("a", 20), "/pay").await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
+    kept.executes(&StampedRequest::new("a", 20), "/pay").await;
     let file = write_policy(kept.guard.launch().home(), &kept.guard.launch().file().to_string());
     let (file, backup) = (file.display().to_string(), kept.backup.display().to_string());
     let offline = ["guard", "backup", &backup, "-c", &file, "--offline", "--format", "json"];
@@ -186,7 +186,11 @@ async fn the_store_of_a_guard_that_is_stopped_is_copied_without_it() {
     assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["highest"], 20);
     // The backup did not count as a start of the guard.
     let guard = launch.start().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).g(2).post("/pay")).await.status, 200, "the tenure goes on");
+    assert_eq!(
+        guard.send(&StampedRequest::new("a", 20).g(2).post("/pay")).await.status,
+        200,
+        "the tenure goes on"
+    );
 }
 
 #[tokio::test]
@@ -194,7 +198,7 @@ async fn a_store_in_a_database_is_left_to_the_tools_of_the_database() {
     let home = scratch::place();
     let url = home.path().join("url");
     fs::write(&url, "postgresql://guard:secret@127.0.0.1:1/guard").expect("our own file");
-    let launch = Launch::before(([127, 0, 0, 1], 1).into());
+    let launch = GuardLaunch::before(([127, 0, 0, 1], 1).into());
     let file = launch.file().clone().with("/store", json!({"postgres": {"url_file": url}}));
     let file = write_policy(home.path(), &file.to_string()).display().to_string();
     let backup = home.path().join("night.backup").display().to_string();

@@ -6,16 +6,16 @@ use std::{
 };
 
 use fencegate_guard::{
-    operation::{Entry, State},
-    store::{Change, Redb, Store},
+    operation::{JournalEntry, State},
+    store::{Change, RedbStore, Store},
 };
 use fencegate_policies::key::ResourceKey;
 use fencegate_policies::operation::OperationId;
 use fencegate_tests::{
-    client::{Answer, Outcome},
-    guard::{Beside, Dispatch, Guard, Launch, assert_refused},
+    client::{ClientResponse, FencingOutcome},
+    guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
     history::{ATTEMPT, History},
-    origin::{Act, Latch, Reply},
+    origin::{Act, Latch, OriginReply},
 };
 use serde_json::json;
 
@@ -35,7 +35,7 @@ async fn each(
     guard: &Guard,
     keys: impl Iterator<Item = u64>,
     epoch: u64,
-    told: &mut Vec<(String, Option<Answer>)>,
+    told: &mut Vec<(String, Option<ClientResponse>)>,
 ) {
     let keys: Vec<u64> = keys.collect();
     for some in keys.chunks(50) {
@@ -43,7 +43,7 @@ async fn each(
             .iter()
             .map(|number| {
                 let id = format!("{epoch}-{number}");
-                let dispatch = Dispatch::new(&key(*number), epoch + number);
+                let dispatch = StampedRequest::new(&key(*number), epoch + number);
                 (id.clone(), guard.begin(dispatch.post("/work").field(ATTEMPT, &id)))
             })
             .collect();
@@ -55,7 +55,7 @@ async fn each(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_when_that_is_over() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await.with("/max_execution", "10s").with("/settle", "200ms");
     let launch = launch.with("/upstream/response_timeout", "9s").with("/send_within", "500ms");
     let guard = launch.start().await;
@@ -64,11 +64,11 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
         each(&guard, 0..KEYS, round * 10_000, &mut told).await;
     }
     let latch = Latch::default();
-    beside.origin.script("/long", (0..AT_WORK).map(|_| Act::Hold(latch.clone(), Reply::ok())));
+    beside.origin.script("/long", (0..AT_WORK).map(|_| Act::Hold(latch.clone(), OriginReply::ok())));
     let lost: Vec<_> = (0..AT_WORK)
         .map(|number| {
             let id = format!("long-{number}");
-            let dispatch = Dispatch::new(&key(number), 30_000 + number);
+            let dispatch = StampedRequest::new(&key(number), 30_000 + number);
             (id.clone(), guard.begin(dispatch.post("/long").field(ATTEMPT, &id)))
         })
         .collect();
@@ -76,7 +76,7 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     // A key that has rested for a moment is no longer at work. The store learns that later.
     guard.gauge_becomes("fencegate_guard_keys_at_work", 20.0).await;
     // When this request is answered, all earlier changes are durable.
-    let newer = Dispatch::new(&key(0), 35_000).post("/newer");
+    let newer = StampedRequest::new(&key(0), 35_000).post("/newer");
     assert_refused(&guard.send(&newer).await, "busy");
     let last = Instant::now();
     let launch = guard.dies().await;
@@ -91,7 +91,7 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     let said = String::from_utf8_lossy(&ready.body).into_owned();
     assert!(said.starts_with("ready; 20 keys were at work at an unclean stop"), "{said}");
     // The tenure from before the kill is refused once, because the guard does not know its last dispatch number.
-    let stale = guard.send(&Dispatch::new(&key(500), 20_500).g(2).post("/stale")).await;
+    let stale = guard.send(&StampedRequest::new(&key(500), 20_500).g(2).post("/stale")).await;
     assert_refused(&stale, "stale");
     let before = told.len();
     each(&guard, (AT_WORK..KEYS).step_by(SHOWN), 40_000, &mut told).await;
@@ -99,9 +99,9 @@ async fn killed_under_load_it_serves_at_once_what_was_not_at_work_and_the_rest_w
     assert!(told[before..].iter().all(|(_, answer)| answer.as_ref().is_some_and(|a| a.status == 200)));
     // All of those keys were served while these two still wait.
     for number in [0, AT_WORK - 1] {
-        let early = guard.send(&Dispatch::new(&key(number), 40_000 + number).post("/early")).await;
+        let early = guard.send(&StampedRequest::new(&key(number), 40_000 + number).post("/early")).await;
         assert_refused(&early, "quarantine");
-        assert_eq!((early.status, early.outcome()), (503, Some(Outcome::NotDispatched)));
+        assert_eq!((early.status, early.outcome()), (503, Some(FencingOutcome::NotDispatched)));
     }
     latch.let_go();
     guard.becomes_ready().await;
@@ -123,11 +123,11 @@ async fn commits(guard: &Guard) -> f64 {
 
 #[tokio::test]
 async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
     let before = commits(&guard).await;
     for dispatch in 1..=200 {
-        assert_eq!(guard.send(&Dispatch::new("a", 20).g(dispatch).post("/x")).await.status, 200);
+        assert_eq!(guard.send(&StampedRequest::new("a", 20).g(dispatch).post("/x")).await.status, 200);
     }
     let taken = commits(&guard).await - before;
     println!("{taken} commits for 200 dispatches of one tenure");
@@ -138,17 +138,17 @@ async fn the_dispatches_of_a_warm_tenure_wait_for_no_disk() {
 
 #[tokio::test]
 async fn quarantine_lasts_as_long_as_what_was_sent_under_a_longer_time() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await.with("/max_execution", "3s").with("/send_within", "100ms");
     let launch = launch.with("/upstream/response_timeout", "200ms").with("/settle", "100ms");
     let guard = launch.without_rest().start().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/x")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/x")).await.status, 200);
     let killed = Instant::now();
     let launch = guard.dies().await.with("/max_execution", "300ms");
     // A start in between, killed before the quarantine has passed, does not shorten the quarantine.
     let launch = launch.start().await.dies().await;
     let guard = launch.start().await;
-    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "quarantine");
+    assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
     guard.becomes_ready().await;
     assert!(killed.elapsed() >= Duration::from_secs(3), "over after {:?}", killed.elapsed());
     assert_eq!(beside.origin.count("/early"), 0);
@@ -156,26 +156,26 @@ async fn quarantine_lasts_as_long_as_what_was_sent_under_a_longer_time() {
 
 #[tokio::test]
 async fn a_new_store_says_that_it_is_new() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.unmade().init(10).start().await;
     let ready = guard.admin("/ready").await;
     let said = String::from_utf8_lossy(&ready.body).into_owned();
     assert_eq!(ready.status, 503, "{said}");
     assert!(said.contains("the store is new") && !said.contains("unclean"), "{said}");
-    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "quarantine");
+    assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
 }
 
 const UNKNOWN: u64 = 10_000;
 
 /// A store with operations of unknown outcome.
-async fn with_unknown(launch: Launch) -> Launch {
+async fn with_unknown(launch: GuardLaunch) -> GuardLaunch {
     let launch = launch.start().await.stops().await;
-    let store = Redb::open(&launch.store()).expect("left in order");
-    let entry = |number: u64| Entry {
+    let store = RedbStore::open(&launch.store()).expect("left in order");
+    let entry = |number: u64| JournalEntry {
         format: 1,
         fingerprint: format!("{number:064x}"),
         keys: vec![ResourceKey::parse(&format!("old/{number}")).expect("a key")],
-        token: Dispatch::new("old", 20 + number).token(),
+        token: StampedRequest::new("old", 20 + number).token(),
         method: "POST".into(),
         target: "/pay".into(),
         name: Some(format!("\"old-{number}\"")),
@@ -202,14 +202,15 @@ async fn with_unknown(launch: Launch) -> Launch {
 #[tokio::test]
 async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
     const DOUBTS: u64 = 20;
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
     let launch = beside.launch().await.with("/journal/probe", probe).with("/settle", "100ms");
     let launch = with_unknown(launch).await;
     let guard = launch.start().await;
     beside.origin.script("/broken", (0..DOUBTS).map(|_| Act::Reset));
     for number in 0..DOUBTS {
-        let dispatch = Dispatch::new(&format!("broken/{number}"), 50_000 + number).once(90_000 + number);
+        let dispatch =
+            StampedRequest::new(&format!("broken/{number}"), 50_000 + number).once(90_000 + number);
         guard.send(&dispatch.post("/broken")).await;
     }
     let mut slowest = Duration::ZERO;
@@ -218,7 +219,8 @@ async fn ten_thousand_unknown_operations_keep_nobody_waiting() {
     while began.elapsed() < Duration::from_secs(2) {
         let number = u64::try_from(served.len()).expect("small");
         let asked = Instant::now();
-        let answer = guard.send(&Dispatch::new(&format!("other/{number}"), 60_000 + number).post("/x")).await;
+        let answer =
+            guard.send(&StampedRequest::new(&format!("other/{number}"), 60_000 + number).post("/x")).await;
         assert_eq!(answer.status, 200);
         slowest = slowest.max(asked.elapsed());
         served.insert(number);

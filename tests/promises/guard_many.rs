@@ -6,13 +6,13 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Answer, Outcome},
-    guard::{Beside, Dispatch, Guard},
+    client::{ClientResponse, FencingOutcome},
+    guard::{Guard, GuardFixture, StampedRequest},
     history::{ATTEMPT, Execution, History},
 };
 
 /// Tenures of three keys from many clients at once, some of them late, some sent twice, some hung up.
-async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, Option<Answer>)> {
+async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, Option<ClientResponse>)> {
     let mut told = Vec::new();
     for _ in 0..rounds {
         let mut asked = Vec::new();
@@ -21,7 +21,7 @@ async fn storm(guard: &Guard, epochs: &AtomicU64, rounds: u64) -> Vec<(String, O
             // One in four comes with a token of the past.
             let epoch = if n % 4 == 3 { epoch - 20 } else { epoch };
             let key = ["a", "b", "a, b", "c"][(epoch % 4) as usize];
-            let dispatch = Dispatch::new(key, epoch).g(u32::try_from(n).expect("small"));
+            let dispatch = StampedRequest::new(key, epoch).g(u32::try_from(n).expect("small"));
             let dispatch = if n % 5 == 0 { dispatch.shared() } else { dispatch };
             for twin in 0..=u64::from(n % 7 == 0) {
                 let id = format!("{epoch}-{n}-{twin}");
@@ -56,7 +56,7 @@ fn per_key(history: History) -> History {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_no_two_executions_of_a_key_overlap_and_none_is_stale() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     beside.origin.works_for(Duration::from_millis(2));
     let guard = beside.launch().await.with("/settle", "3s").start().await;
     let epochs = AtomicU64::new(100);
@@ -68,9 +68,11 @@ async fn under_load_no_two_executions_of_a_key_overlap_and_none_is_stale() {
     let history = per_key(history);
     history.assert_holds();
     let count = |outcome| {
-        told.iter().filter(|(_, answer)| answer.as_ref().and_then(Answer::outcome) == Some(outcome)).count()
+        told.iter()
+            .filter(|(_, answer)| answer.as_ref().and_then(ClientResponse::outcome) == Some(outcome))
+            .count()
     };
-    let (done, refused) = (count(Outcome::Done), count(Outcome::NotDispatched));
+    let (done, refused) = (count(FencingOutcome::Done), count(FencingOutcome::NotDispatched));
     assert!(done > 50 && refused > 50, "not exercised: {done} done, {refused} refused");
     guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
     guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
@@ -78,7 +80,7 @@ async fn under_load_no_two_executions_of_a_key_overlap_and_none_is_stale() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_that_die_under_load_let_nothing_overlap() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     beside.origin.works_for(Duration::from_millis(5));
     let launch = beside.launch().await.with("/settle", "300ms").with("/max_execution", "500ms");
     let mut launch = launch.with("/send_within", "200ms").with("/upstream/response_timeout", "300ms");
@@ -89,7 +91,8 @@ async fn guards_that_die_under_load_let_nothing_overlap() {
         guard.becomes_ready().await;
         let so_far = beside.origin.log().records.len();
         let (told, ()) = tokio::join!(storm(&guard, &epochs, 6), async {
-            let enough = |log: &fencegate_tests::origin::Log| log.records.get(so_far + 10 + round).map(drop);
+            let enough =
+                |log: &fencegate_tests::origin::OriginLog| log.records.get(so_far + 10 + round).map(drop);
             beside.origin.when("some executions", enough).await;
             guard.signal(fencegate::demo::child::Signal::KILL);
         });

@@ -9,52 +9,56 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Outcome,
+    client::FencingOutcome,
     gateway::{command, write_policy},
-    guard::{Beside, Dispatch, Guard, Launch, assert_refused},
-    held::Held,
-    migration::Migration,
-    origin::{Act, Reply},
-    postgres::{self, Database},
-    sharing::{MAX_EXECUTION, Sharing},
+    guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
+    held::HeldRequest,
+    migration::StoreMigration,
+    origin::{Act, OriginReply},
+    postgres::{self, TestDatabase},
+    sharing::{MAX_EXECUTION, SharedDatabase},
 };
 use serde_json::json;
 
-async fn database() -> Database {
+async fn database() -> TestDatabase {
     tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic")
 }
 
 /// A guard with a store in a file, and the one that is to go on with it in a database.
-struct House {
-    beside: Beside,
-    sharing: Sharing,
-    database: Database,
-    alone: Launch,
-    shared: Launch,
-    migration: Migration,
+struct MigrationFixture {
+    beside: GuardFixture,
+    sharing: SharedDatabase,
+    database: TestDatabase,
+    alone: GuardLaunch,
+    shared: GuardLaunch,
+    migration: StoreMigration,
 }
 
-impl House {
+impl MigrationFixture {
     async fn fresh() -> Self {
-        let beside = Beside::fresh().await;
+        let beside = GuardFixture::fresh().await;
         let database = database().await;
-        let sharing = Sharing::at(&database.url());
+        let sharing = SharedDatabase::at(&database.url());
         // The times of both are the same.
         let alone = beside.launch().await;
         let file = alone.store().display().to_string();
         let alone = sharing.guard(alone).with("/store", json!({ "redb": file }));
         let shared = sharing.guard(alone.clone());
-        let migration = Migration::of(&alone.store(), &shared);
+        let migration = StoreMigration::of(&alone.store(), &shared);
         Self { beside, sharing, database, alone, shared, migration }
     }
 
     /// Sends the dispatch, and asserts that it is let in.
-    async fn passes(&self, guard: &Guard, dispatch: Dispatch) {
+    async fn passes(&self, guard: &Guard, dispatch: StampedRequest) {
         let answer = guard.send(&dispatch.post("/pay")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{dispatch:?}: {answer:?}");
+        assert_eq!(
+            (answer.status, answer.outcome()),
+            (200, Some(FencingOutcome::Done)),
+            "{dispatch:?}: {answer:?}"
+        );
     }
 
-    async fn refuses(&self, guard: &Guard, dispatch: Dispatch, reason: &str) {
+    async fn refuses(&self, guard: &Guard, dispatch: StampedRequest, reason: &str) {
         assert_refused(&guard.send(&dispatch.post("/late")).await, reason);
     }
 
@@ -68,24 +72,25 @@ impl House {
 
 #[tokio::test]
 async fn what_the_old_guard_knew_the_new_ones_know() {
-    let it = House::fresh().await;
+    let it = MigrationFixture::fresh().await;
     let patient = it.alone.clone().with("/max_execution", "6s");
     let alone = patient.start().await;
     for dispatch in [
-        Dispatch::new("a", 30),
-        Dispatch::new("a", 30).g(2),
-        Dispatch::new("r", 35),
-        Dispatch::new("r", 40).shared(),
-        Dispatch::new("s", 41).shared(),
+        StampedRequest::new("a", 30),
+        StampedRequest::new("a", 30).g(2),
+        StampedRequest::new("r", 35),
+        StampedRequest::new("r", 40).shared(),
+        StampedRequest::new("s", 41).shared(),
     ] {
         it.passes(&alone, dispatch).await;
     }
-    let receipt = Reply::with_body(b"{\"id\": 7}\0\xff".as_slice()).status(201).field("Location", "/pay/7");
+    let receipt =
+        OriginReply::with_body(b"{\"id\": 7}\0\xff".as_slice()).status(201).field("Location", "/pay/7");
     it.beside.origin.script("/once", [Act::now(receipt)]);
-    let first = alone.send(&Dispatch::new("o", 50).once(1).post("/once")).await;
+    let first = alone.send(&StampedRequest::new("o", 50).once(1).post("/once")).await;
     assert_eq!(first.status, 201);
     it.beside.origin.script("/broken", [Act::Reset]);
-    assert_eq!(alone.send(&Dispatch::new("u", 60).once(2).post("/broken")).await.status, 502);
+    assert_eq!(alone.send(&StampedRequest::new("u", 60).once(2).post("/broken")).await.status, 502);
     let last = it.beside.origin.request("/broken", 1).await.whole.expect("read");
     let _left = alone.stops().await;
 
@@ -99,23 +104,23 @@ async fn what_the_old_guard_knew_the_new_ones_know() {
     let two = it.sharing.guard(it.alone.clone()).start().await;
     two.becomes_ready().await;
     for (guard, epoch) in [(&one, 72), (&two, 73)] {
-        it.refuses(guard, Dispatch::new("a", 29), "stale").await;
-        it.refuses(guard, Dispatch::new("a", 30).g(2), "duplicate").await;
-        it.refuses(guard, Dispatch::new("r", 34).shared(), "stale").await;
-        it.refuses(guard, Dispatch::new("r", 40), "stale").await;
-        it.refuses(guard, Dispatch::new("s", 41), "stale").await;
-        it.refuses(guard, Dispatch::new("new", 10), "floor").await;
-        let again = guard.send(&Dispatch::new("o", 70).once(1).post("/once")).await;
-        assert_eq!((again.status, again.outcome()), (201, Some(Outcome::Replayed)), "{again:?}");
+        it.refuses(guard, StampedRequest::new("a", 29), "stale").await;
+        it.refuses(guard, StampedRequest::new("a", 30).g(2), "duplicate").await;
+        it.refuses(guard, StampedRequest::new("r", 34).shared(), "stale").await;
+        it.refuses(guard, StampedRequest::new("r", 40), "stale").await;
+        it.refuses(guard, StampedRequest::new("s", 41), "stale").await;
+        it.refuses(guard, StampedRequest::new("new", 10), "floor").await;
+        let again = guard.send(&StampedRequest::new("o", 70).once(1).post("/once")).await;
+        assert_eq!((again.status, again.outcome()), (201, Some(FencingOutcome::Replayed)), "{again:?}");
         assert_eq!((&again.body, again.field("location")), (&first.body, Some("/pay/7")));
-        it.refuses(guard, Dispatch::new("u", 71).once(2), "outcome-unknown").await;
-        it.refuses(guard, Dispatch::new("u", epoch), "in-doubt").await;
+        it.refuses(guard, StampedRequest::new("u", 71).once(2), "outcome-unknown").await;
+        it.refuses(guard, StampedRequest::new("u", epoch), "in-doubt").await;
     }
-    it.passes(&one, Dispatch::new("a", 30).g(3)).await;
-    it.passes(&two, Dispatch::new("r", 39).shared()).await;
+    it.passes(&one, StampedRequest::new("a", 30).g(3)).await;
+    it.passes(&two, StampedRequest::new("r", 39).shared()).await;
     assert_eq!((it.beside.origin.count("/once"), it.beside.origin.count("/late")), (1, 0));
     for epoch in 80.. {
-        let next = one.send(&Dispatch::new("u", epoch).post("/next")).await;
+        let next = one.send(&StampedRequest::new("u", epoch).post("/next")).await;
         if next.status == 200 {
             break;
         }
@@ -124,17 +129,17 @@ async fn what_the_old_guard_knew_the_new_ones_know() {
     let next = it.beside.origin.request("/next", 1).await.arrived;
     assert!(next >= last + Duration::from_secs(6), "{:?} too early", last + Duration::from_secs(6) - next);
     it.migration.comes_to("was-there").await;
-    it.passes(&two, Dispatch::new("a", 90)).await;
+    it.passes(&two, StampedRequest::new("a", 90)).await;
 }
 
 #[tokio::test]
 async fn keys_that_were_at_work_when_the_old_guard_was_killed_wait_and_no_others_do() {
-    let it = House::fresh().await;
+    let it = MigrationFixture::fresh().await;
     let alone = it.alone.start().await;
-    it.passes(&alone, Dispatch::new("rests", 20)).await;
+    it.passes(&alone, StampedRequest::new("rests", 20)).await;
     alone.gauge_becomes("fencegate_guard_keys_at_work", 0.0).await;
-    let Held { latch, request: lost, .. } =
-        it.beside.origin.holds_one(&alone, Dispatch::new("k", 21).once(3).post("/held")).await;
+    let HeldRequest { latch, request: lost, .. } =
+        it.beside.origin.holds_one(&alone, StampedRequest::new("k", 21).once(3).post("/held")).await;
     let _dead = alone.dies().await;
     drop(lost);
     let told = it.migration.comes_to("moved").await;
@@ -142,13 +147,13 @@ async fn keys_that_were_at_work_when_the_old_guard_was_killed_wait_and_no_others
     let moved = std::time::Instant::now();
     let one = it.shared.start().await;
     one.becomes_ready().await;
-    it.passes(&one, Dispatch::new("rests", 30)).await;
-    it.refuses(&one, Dispatch::new("k", 30), "in-doubt").await;
+    it.passes(&one, StampedRequest::new("rests", 30)).await;
+    it.refuses(&one, StampedRequest::new("k", 30), "in-doubt").await;
     // Only epochs were durable, so the tenure that ran comes back with a larger epoch.
-    it.refuses(&one, Dispatch::new("rests", 20).g(2), "stale").await;
-    it.refuses(&one, Dispatch::new("k", 21).g(2), "stale").await;
+    it.refuses(&one, StampedRequest::new("rests", 20).g(2), "stale").await;
+    it.refuses(&one, StampedRequest::new("k", 21).g(2), "stale").await;
     for epoch in 40.. {
-        let next = one.send(&Dispatch::new("k", epoch).post("/next")).await;
+        let next = one.send(&StampedRequest::new("k", epoch).post("/next")).await;
         if next.status == 200 {
             break;
         }
@@ -156,16 +161,16 @@ async fn keys_that_were_at_work_when_the_old_guard_was_killed_wait_and_no_others
     }
     let next = it.beside.origin.request("/next", 1).await.arrived;
     assert!(next >= moved + MAX_EXECUTION, "{:?} too early", moved + MAX_EXECUTION - next);
-    it.refuses(&one, Dispatch::new("k", 90).once(3), "outcome-unknown").await;
+    it.refuses(&one, StampedRequest::new("k", 90).once(3), "outcome-unknown").await;
     latch.let_go();
     assert_eq!(it.beside.origin.count("/late"), 0);
 }
 
 #[tokio::test]
 async fn a_look_beforehand_changes_nothing_and_a_guard_that_runs_keeps_its_file() {
-    let it = House::fresh().await;
+    let it = MigrationFixture::fresh().await;
     let alone = it.alone.start().await;
-    it.passes(&alone, Dispatch::new("a", 20)).await;
+    it.passes(&alone, StampedRequest::new("a", 20)).await;
     it.migration.refuses(&["FG0546", "fuser", "guard.redb"]).await;
     alone.stops().await;
     let looked = it.migration.told(&["--dry-run"]).await;
@@ -174,7 +179,7 @@ async fn a_look_beforehand_changes_nothing_and_a_guard_that_runs_keeps_its_file(
     assert_eq!(it.database.run(schemas), "0");
     let alone = it.alone.start().await;
     assert!(alone.log().contains("\"clean\":true"), "{}", alone.log());
-    it.passes(&alone, Dispatch::new("a", 20).g(2)).await;
+    it.passes(&alone, StampedRequest::new("a", 20).g(2)).await;
     alone.stops().await;
     let file = write_policy(it.alone.home(), &it.alone.file().to_string()).display().to_string();
     let backup = it.alone.home().join("night.backup").display().to_string();
@@ -193,17 +198,17 @@ async fn a_look_beforehand_changes_nothing_and_a_guard_that_runs_keeps_its_file(
 
 #[tokio::test]
 async fn a_store_goes_only_where_there_is_none_and_the_command_says_what_it_needs() {
-    let it = House::fresh().await;
+    let it = MigrationFixture::fresh().await;
     // Another store is there.
     let other = it.sharing.first(it.beside.unmade(), 10).await;
     it.migration.refuses(&["FG0540", "has a store of a guard already"]).await;
     it.alone.start().await.stops().await;
     drop(other);
     it.database.run("DROP SCHEMA fencegate CASCADE");
-    let missing = Migration::of(&it.alone.home().join("none.redb"), &it.shared);
+    let missing = StoreMigration::of(&it.alone.home().join("none.redb"), &it.shared);
     missing.refuses(&["none.redb does not exist", "store.redb"]).await;
     // The target of the migration is the store that the policy names.
-    let policy = Migration::of(&it.alone.store(), &it.alone).run(&[]).await;
+    let policy = StoreMigration::of(&it.alone.store(), &it.alone).run(&[]).await;
     let said = String::from_utf8_lossy(&policy.stderr);
     assert!(policy.status.code() == Some(2) && said.contains("store.redb"), "{said}");
     let bad = command(&["guard", "migrate", "--from", "redb", "--to", "postgres"]).await.expect("it starts");
@@ -221,7 +226,7 @@ async fn a_store_goes_only_where_there_is_none_and_the_command_says_what_it_need
 
 #[tokio::test]
 async fn a_copy_of_the_old_file_is_no_second_guard_beside_the_new_one() {
-    let it = House::fresh().await;
+    let it = MigrationFixture::fresh().await;
     let copied = it.alone.copied();
     it.alone.start().await.stops().await;
     it.migration.comes_to("moved").await;
@@ -230,7 +235,7 @@ async fn a_copy_of_the_old_file_is_no_second_guard_beside_the_new_one() {
     let said = |guard: &Guard| {
         let address = guard.public;
         async move {
-            let ask = fencegate_tests::client::Ask::get("/.fencegate/v1/guard");
+            let ask = fencegate_tests::client::TestRequest::get("/.fencegate/v1/guard");
             let told: serde_json::Value =
                 serde_json::from_slice(&ask.to(address).await.expect("it answers").body).expect("JSON");
             told

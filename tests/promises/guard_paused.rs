@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Outcome,
-    guard::{Beside, Dispatch, assert_refused},
+    client::FencingOutcome,
+    guard::{GuardFixture, StampedRequest, assert_refused},
     origin::{Act, Latch},
     patience::QUIET,
 };
@@ -14,21 +14,21 @@ use fencegate_tests::{
 const PAUSE: Duration = Duration::from_millis(1200);
 
 async fn paused_at(failpoint: &'static str) {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await.with("/max_execution", "1s").with("/send_within", "500ms");
     let launch = launch.with("/upstream/response_timeout", "500ms");
     let guard = launch.failpoint(failpoint, "1*sleep(600)").start().await;
-    let asked = guard.begin(Dispatch::new("a", 20).once(1).post("/pay"));
+    let asked = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay"));
     guard.stands_at(failpoint).await;
     guard.signal(Signal::STOP);
     tokio::time::sleep(PAUSE).await;
     guard.signal(Signal::CONT);
     let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (503, Some(Outcome::NotDispatched)));
+    assert_eq!((answer.status, answer.outcome()), (503, Some(FencingOutcome::NotDispatched)));
     assert_eq!(answer.reason(), "suspended");
     assert!(beside.origin.log().pieces.is_empty(), "written by a guard that had stood still");
     // Nothing was sent, so nothing is in doubt, and the operation may run.
-    let again = guard.send(&Dispatch::new("a", 20).g(2).once(1).post("/pay")).await;
+    let again = guard.send(&StampedRequest::new("a", 20).g(2).once(1).post("/pay")).await;
     assert_eq!((again.status, beside.origin.count("/pay")), (200, 1));
 }
 
@@ -51,34 +51,37 @@ async fn stopped_within_the_commit_it_writes_not_one_byte() {
 #[tokio::test]
 async fn a_request_that_is_half_written_when_its_time_is_over_is_never_completed() {
     const BODY: usize = 32 << 20;
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await.with("/send_within", "1s").with("/settle", "100ms");
     let guard = launch.with("/listener/limits/max_body", "64MiB").start().await;
     let latch = Latch::default();
     beside.origin.script("/pay", [Act::ReadLater(latch.clone())]);
-    let asked = guard.begin(Dispatch::new("a", 20).once(1).post("/pay").body(vec![b'x'; BODY]));
+    let asked = guard.begin(StampedRequest::new("a", 20).once(1).post("/pay").body(vec![b'x'; BODY]));
     beside.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     latch.let_go();
     let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (502, Some(Outcome::Unknown)));
-    let ended = |log: &fencegate_tests::origin::Log| (!log.ended.is_empty()).then_some(());
+    assert_eq!((answer.status, answer.outcome()), (502, Some(FencingOutcome::Unknown)));
+    let ended = |log: &fencegate_tests::origin::OriginLog| (!log.ended.is_empty()).then_some(());
     beside.origin.when("the end of the connection", ended).await;
     assert_eq!(beside.origin.log().records[0].whole, None, "the upstream got all of it");
-    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/next")).await, "in-doubt");
-    assert_refused(&guard.send(&Dispatch::new("b", 30).once(1).post("/pay")).await, "idempotency-mismatch");
-    assert_refused(&guard.send(&Dispatch::new("a", 31).once(1).post("/pay")).await, "outcome-unknown");
+    assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/next")).await, "in-doubt");
+    assert_refused(
+        &guard.send(&StampedRequest::new("b", 30).once(1).post("/pay")).await,
+        "idempotency-mismatch",
+    );
+    assert_refused(&guard.send(&StampedRequest::new("a", 31).once(1).post("/pay")).await, "outcome-unknown");
 }
 
 /// What was sent in time is waited for, however long the guard stood still meanwhile.
 #[tokio::test]
 async fn stopped_while_the_upstream_works_it_keeps_the_key_and_passes_the_answer_on() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await.with("/send_within", "1s");
     let guard = launch.start().await;
-    let asked = beside.origin.holds_one(&guard, Dispatch::new("a", 20).once(1).post("/pay")).await;
+    let asked = beside.origin.holds_one(&guard, StampedRequest::new("a", 20).once(1).post("/pay")).await;
     guard.signal(Signal::STOP);
-    let next = guard.begin(Dispatch::new("a", 30).post("/next"));
+    let next = guard.begin(StampedRequest::new("a", 30).post("/next"));
     tokio::time::sleep(PAUSE).await;
     guard.signal(Signal::CONT);
     tokio::time::sleep(QUIET).await;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Answer, Outcome},
-    guard::{Beside, Dispatch, Guard, Launch, assert_refused, operation_reference},
-    held::Held,
+    client::{ClientResponse, FencingOutcome},
+    guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
+    held::HeldRequest,
     origin::Act,
     patience::patiently,
 };
@@ -15,44 +15,44 @@ use tokio::time::sleep;
 /// Short enough to wait for after an unclean stop.
 const QUARANTINE: Duration = Duration::from_millis(1500);
 
-async fn launch(beside: &Beside) -> Launch {
+async fn launch(beside: &GuardFixture) -> GuardLaunch {
     let launch = beside.launch().await.with("/max_execution", "1500ms");
     launch.with("/upstream/response_timeout", "1s").with("/send_within", "500ms").with("/settle", "200ms")
 }
 
 /// Whether something may be at work on the key after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterRestart {
     Waits,
     GoesOn,
 }
 
 /// After a crash: where the key was at work nothing is admitted within the quarantine, and then nothing that ran before.
-async fn recovered(launch: &Launch, ran: u64, then: Then) -> Guard {
+async fn recovered(launch: &GuardLaunch, ran: u64, then: AfterRestart) -> Guard {
     let began = Instant::now();
     let guard = launch.start().await;
-    assert_refused(&guard.send(&Dispatch::new("a", ran).g(7).post("/stale")).await, "stale");
+    assert_refused(&guard.send(&StampedRequest::new("a", ran).g(7).post("/stale")).await, "stale");
     assert_eq!(guard.decided("recovered").await, 1.0, "a restart is no accident");
-    let next = Dispatch::new("a", ran + 10);
-    if then == Then::Waits && began.elapsed() < QUARANTINE / 2 {
+    let next = StampedRequest::new("a", ran + 10);
+    if then == AfterRestart::Waits && began.elapsed() < QUARANTINE / 2 {
         let early = guard.send(&next.clone().g(2).post("/early")).await;
         assert_refused(&early, "quarantine");
-        assert_eq!((early.status, early.outcome()), (503, Some(Outcome::NotDispatched)));
+        assert_eq!((early.status, early.outcome()), (503, Some(FencingOutcome::NotDispatched)));
     }
-    if then == Then::Waits {
+    if then == AfterRestart::Waits {
         guard.becomes_ready().await;
         assert!(began.elapsed() >= QUARANTINE, "admitted after {:?}", began.elapsed());
     }
     assert_eq!(guard.send(&next.g(3).post("/next")).await.status, 200);
     for old in [ran, ran + 9] {
-        assert_refused(&guard.send(&Dispatch::new("a", old).g(9).post("/stale")).await, "stale");
+        assert_refused(&guard.send(&StampedRequest::new("a", old).g(9).post("/stale")).await, "stale");
     }
     guard
 }
 
 /// Where a guard is killed, and what came of the operation it had in hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum OperationFate {
     NotSent,
     Executed,
     /// The outcome depends on whether the store had taken the change.
@@ -60,29 +60,33 @@ enum Fate {
 }
 
 /// A guard dies at a failpoint with an operation in hand.
-async fn killed_at(failpoint: &'static str, fate: Fate) {
-    let beside = Beside::fresh().await;
+async fn killed_at(failpoint: &'static str, fate: OperationFate) {
+    let beside = GuardFixture::fresh().await;
     let launch = launch(&beside).await;
     let guard = launch.start().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/first")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/first")).await.status, 200);
     let launch = guard.stops().await;
 
     let guard = launch.clone().failpoint(failpoint, "1*sleep(60000)").start().await;
-    let lost = guard.begin(Dispatch::new("a", 30).once(1).post("/pay"));
+    let lost = guard.begin(StampedRequest::new("a", 30).once(1).post("/pay"));
     guard.stands_at(failpoint).await;
     let launch = guard.dies().await;
     lost.result().await.expect_err("its guard was killed");
     let executed = beside.origin.count("/pay");
     match fate {
-        Fate::NotSent => assert_eq!(executed, 0),
-        Fate::Executed => assert_eq!(executed, 1),
-        Fate::Whichever => assert!(executed <= 1),
+        OperationFate::NotSent => assert_eq!(executed, 0),
+        OperationFate::Executed => assert_eq!(executed, 1),
+        OperationFate::Whichever => assert!(executed <= 1),
     }
 
     // A request that was not durable was not sent, so no key waits for it.
-    let (ran, then) = if failpoint == "before_guard_commit" { (20, Then::GoesOn) } else { (30, Then::Waits) };
+    let (ran, then) = if failpoint == "before_guard_commit" {
+        (20, AfterRestart::GoesOn)
+    } else {
+        (30, AfterRestart::Waits)
+    };
     let guard = recovered(&launch, ran, then).await;
-    let repeat = guard.send(&Dispatch::new("a", 60).once(1).post("/pay")).await;
+    let repeat = guard.send(&StampedRequest::new("a", 60).once(1).post("/pay")).await;
     if failpoint == "before_guard_commit" {
         assert_eq!((repeat.status, beside.origin.count("/pay")), (200, 1), "nothing had been promised to it");
     } else {
@@ -92,9 +96,9 @@ async fn killed_at(failpoint: &'static str, fate: Fate) {
     assert_eq!(beside.origin.count("/stale") + beside.origin.count("/early"), 0);
 }
 
-fn assert_unknown(answer: &Answer, operation: u64) {
+fn assert_unknown(answer: &ClientResponse, operation: u64) {
     assert_refused(answer, "outcome-unknown");
-    assert_eq!((answer.status, answer.outcome()), (409, Some(Outcome::Unknown)));
+    assert_eq!((answer.status, answer.outcome()), (409, Some(FencingOutcome::Unknown)));
     assert!(answer.field("retry-after").is_none(), "a client that obeyed would pay twice");
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
     assert_eq!(problem["operation_ref"], operation_reference(operation).as_str());
@@ -102,68 +106,72 @@ fn assert_unknown(answer: &Answer, operation: u64) {
 
 #[tokio::test]
 async fn killed_before_it_remembers_it_has_sent_nothing() {
-    killed_at("before_guard_commit", Fate::NotSent).await;
+    killed_at("before_guard_commit", OperationFate::NotSent).await;
 }
 
 #[tokio::test]
 async fn killed_after_it_remembers_it_lets_nothing_older_in() {
-    killed_at("after_guard_commit", Fate::NotSent).await;
+    killed_at("after_guard_commit", OperationFate::NotSent).await;
 }
 
 #[tokio::test]
 async fn killed_after_admission_it_runs_nothing_twice() {
-    killed_at("guard_admitted", Fate::NotSent).await;
+    killed_at("guard_admitted", OperationFate::NotSent).await;
 }
 
 #[tokio::test]
 async fn killed_before_the_write_it_runs_nothing_twice() {
-    killed_at("before_upstream_write", Fate::NotSent).await;
+    killed_at("before_upstream_write", OperationFate::NotSent).await;
 }
 
 #[tokio::test]
 async fn killed_between_check_and_write_it_runs_nothing_twice() {
-    killed_at("after_proof_check", Fate::Whichever).await;
+    killed_at("after_proof_check", OperationFate::Whichever).await;
 }
 
 #[tokio::test]
 async fn killed_before_the_result_is_recorded_it_runs_nothing_twice() {
-    killed_at("before_result_recorded", Fate::Executed).await;
+    killed_at("before_result_recorded", OperationFate::Executed).await;
 }
 
 #[tokio::test]
 async fn killed_while_the_upstream_works_it_lets_nobody_in_beside_it() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = launch(&beside).await.start().await;
-    let Held { request: lost, latch, record } =
-        beside.origin.holds_one(&guard, Dispatch::new("a", 30).once(1).post("/pay")).await;
+    let HeldRequest { request: lost, latch, record } =
+        beside.origin.holds_one(&guard, StampedRequest::new("a", 30).once(1).post("/pay")).await;
     let last = record.whole.expect("read");
     let launch = guard.dies().await;
     drop(lost);
-    let guard = recovered(&launch, 30, Then::Waits).await;
+    let guard = recovered(&launch, 30, AfterRestart::Waits).await;
     let next = beside.origin.request("/next", 1).await;
     assert!(next.arrived >= last + QUARANTINE, "{:?} too early", last + QUARANTINE - next.arrived);
-    assert_unknown(&guard.send(&Dispatch::new("a", 70).once(1).post("/pay")).await, 1);
+    assert_unknown(&guard.send(&StampedRequest::new("a", 70).once(1).post("/pay")).await, 1);
     assert_eq!(beside.origin.count("/pay"), 1);
     latch.let_go();
 }
 
 #[tokio::test]
 async fn an_orderly_end_loses_nothing_and_needs_no_quarantine() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = launch(&beside).await.start().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).g(5).post("/pay")).await.status, 200);
-    assert_eq!(guard.send(&Dispatch::new("r", 22).shared().post("/read")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).g(5).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("r", 22).shared().post("/read")).await.status, 200);
     let launch = guard.stops().await;
     let guard = launch.without_rest().start().await;
     assert_eq!(guard.admin("/ready").await.status, 200);
-    assert_refused(&guard.send(&Dispatch::new("a", 20).g(5).post("/again")).await, "duplicate");
-    assert_refused(&guard.send(&Dispatch::new("a", 19).post("/again")).await, "stale");
-    assert_refused(&guard.send(&Dispatch::new("r", 21).post("/again")).await, "stale");
-    assert_eq!(guard.send(&Dispatch::new("a", 20).g(6).post("/pay")).await.status, 200, "the tenure goes on");
+    assert_refused(&guard.send(&StampedRequest::new("a", 20).g(5).post("/again")).await, "duplicate");
+    assert_refused(&guard.send(&StampedRequest::new("a", 19).post("/again")).await, "stale");
+    assert_refused(&guard.send(&StampedRequest::new("r", 21).post("/again")).await, "stale");
+    assert_eq!(
+        guard.send(&StampedRequest::new("a", 20).g(6).post("/pay")).await.status,
+        200,
+        "the tenure goes on"
+    );
     assert_eq!(beside.origin.count("/again"), 0);
     // The record of the orderly end counts for one start only.
     let launch = guard.dies().await;
-    recovered(&launch, 20, Then::Waits).await;
+    recovered(&launch, 20, AfterRestart::Waits).await;
 }
 
 /// What an orderly end writes grows with the keys, and is written a part at a time.
@@ -172,16 +180,16 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
     const KEYS: u64 = 2_100;
     const COMMIT: &str = "before_guard_commit";
     let commits = |guard: &Guard| guard.log().matches(COMMIT).count();
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = launch(&beside).await.failpoint(COMMIT, "sleep(0)").start().await;
     for first in (0..KEYS).step_by(64) {
-        let some = (first..KEYS.min(first + 64)).map(|key| Dispatch::new(&format!("k{key}"), 20));
+        let some = (first..KEYS.min(first + 64)).map(|key| StampedRequest::new(&format!("k{key}"), 20));
         let begun: Vec<_> = some.map(|dispatch| guard.begin(dispatch.post("/pay"))).collect();
         for pending in begun {
             assert_eq!(pending.answer().await.status, 200);
         }
     }
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     guard.gauge_becomes("fencegate_guard_keys_at_work", 0.0).await;
     let before = commits(&guard);
     let launch = ended(&guard).await;
@@ -202,11 +210,11 @@ async fn killed_between_two_parts_of_its_marks_it_has_not_ended_in_order() {
     };
     patiently("a part of the marks", reached, || guard.log()).await;
     let launch = guard.dies().await;
-    recovered(&launch, 20, Then::GoesOn).await;
+    recovered(&launch, 20, AfterRestart::GoesOn).await;
 }
 
 /// Ends the guard in order and keeps its log. Returns the launch with which to start the guard again.
-async fn ended(guard: &Guard) -> Launch {
+async fn ended(guard: &Guard) -> GuardLaunch {
     guard.signal(Signal::TERM);
     let status = guard.exit().await;
     assert!(status.success(), "{status}:\n{}", guard.log());
@@ -215,19 +223,19 @@ async fn ended(guard: &Guard) -> Launch {
 
 #[tokio::test]
 async fn an_orderly_end_keeps_what_is_in_doubt() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = launch(&beside).await.with("/max_execution", "3s").start().await;
     beside.origin.script("/broken", [Act::Reset]);
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/broken")).await.status, 502);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
     let last = beside.origin.request("/broken", 1).await.whole.expect("read");
     let launch = guard.stops().await;
     let guard = launch.start().await;
     assert_eq!(guard.admin("/ready").await.status, 200);
-    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "in-doubt");
-    assert_eq!(guard.send(&Dispatch::new("b", 30).post("/other")).await.status, 200);
+    assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "in-doubt");
+    assert_eq!(guard.send(&StampedRequest::new("b", 30).post("/other")).await.status, 200);
     let launch = guard.stops().await.with("/settle", "8s");
     let guard = launch.start().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 40).post("/late")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 40).post("/late")).await.status, 200);
     let late = beside.origin.request("/late", 1).await.arrived;
     assert!(late >= last + Duration::from_secs(3), "admitted after {:?}", late - last);
     assert_eq!(beside.origin.count("/early"), 0);
@@ -235,15 +243,15 @@ async fn an_orderly_end_keeps_what_is_in_doubt() {
 
 #[tokio::test]
 async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = launch(&beside).await.with("/max_execution", "3s").without_rest().start().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     let died = Instant::now();
     let launch = guard.dies().await;
     let launch = launch.start().await.stops().await;
     let guard = launch.start().await;
-    assert_refused(&guard.send(&Dispatch::new("a", 20).g(2).post("/early")).await, "stale");
-    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "quarantine");
+    assert_refused(&guard.send(&StampedRequest::new("a", 20).g(2).post("/early")).await, "stale");
+    assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "quarantine");
     guard.becomes_ready().await;
     assert!(died.elapsed() >= Duration::from_secs(3), "over after {:?}", died.elapsed());
     assert_eq!(beside.origin.count("/early"), 0);
@@ -252,16 +260,16 @@ async fn an_orderly_end_within_the_quarantine_does_not_end_it() {
 /// A request that does not end within the drain is in doubt for the next start.
 #[tokio::test]
 async fn an_exchange_that_outlasts_the_drain_is_in_doubt_afterwards() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = launch(&beside).await.with("/max_execution", "4s").with("/upstream/response_timeout", "3s");
     let guard = guard.with("/listener/timeouts/drain", "200ms").start().await;
-    let Held { request: long, latch, .. } =
-        beside.origin.holds_one(&guard, Dispatch::new("a", 20).once(1).post("/long")).await;
+    let HeldRequest { request: long, latch, .. } =
+        beside.origin.holds_one(&guard, StampedRequest::new("a", 20).once(1).post("/long")).await;
     let launch = guard.stops().await;
     long.result().await.expect_err("its guard has left");
     let guard = launch.start().await;
-    assert_refused(&guard.send(&Dispatch::new("a", 30).post("/early")).await, "in-doubt");
-    assert_unknown(&guard.send(&Dispatch::new("a", 31).once(1).post("/early")).await, 1);
+    assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/early")).await, "in-doubt");
+    assert_unknown(&guard.send(&StampedRequest::new("a", 31).once(1).post("/early")).await, 1);
     assert_eq!(beside.origin.count("/early"), 0);
     latch.let_go();
 }

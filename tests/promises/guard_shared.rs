@@ -8,42 +8,42 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::{Gateway, command, write_policy},
-    guard::{Beside, Dispatch, FLOOR, Guard, Launch, assert_refused, operation_reference},
-    guarded::{Guarded, operator},
+    guard::{FLOOR, Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
+    guarded::{GuardedSite, operator},
     history::History,
-    load::{Load, Plan},
+    load::{Load, LoadPlan},
     origin::Act,
     patience::QUIET,
-    postgres::{self, Database},
-    process::Process,
+    postgres::{self, TestDatabase},
+    process::TestProcess,
     scratch,
-    severable::Severable,
-    sharing::{MAX_EXECUTION, Sharing},
+    severable::TcpProxy,
+    sharing::{MAX_EXECUTION, SharedDatabase},
 };
 
 /// Two guards with one store, and how to start each.
-struct Two {
-    beside: Beside,
-    _sharing: Sharing,
+struct GuardPair {
+    beside: GuardFixture,
+    _sharing: SharedDatabase,
     one: Guard,
     two: Guard,
 }
 
-async fn database() -> Database {
+async fn database() -> TestDatabase {
     tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic")
 }
 
-impl Two {
+impl GuardPair {
     async fn fresh() -> Self {
         Self::with(|launch| launch).await
     }
 
     /// `change`: a change of the first guard's launch.
-    async fn with(change: impl FnOnce(Launch) -> Launch) -> Self {
-        let beside = Beside::fresh().await;
-        let sharing = Sharing::at(&database().await.url());
+    async fn with(change: impl FnOnce(GuardLaunch) -> GuardLaunch) -> Self {
+        let beside = GuardFixture::fresh().await;
+        let sharing = SharedDatabase::at(&database().await.url());
         let one = sharing.first(beside.unmade(), FLOOR).await;
         let two = sharing.guard(beside.unmade());
         let (one, two) = (change(one).start().await, two.start().await);
@@ -55,34 +55,38 @@ impl Two {
 
 #[tokio::test]
 async fn what_one_lets_in_the_other_waits_for_and_compares_with() {
-    let it = Two::fresh().await;
+    let it = GuardPair::fresh().await;
     let latch = it.beside.origin.holds("/pay");
-    let first = it.one.begin(Dispatch::new("a", 20).post("/pay"));
+    let first = it.one.begin(StampedRequest::new("a", 20).post("/pay"));
     it.beside.origin.request("/pay", 1).await;
-    let next = it.two.begin(Dispatch::new("a", 30).post("/next"));
+    let next = it.two.begin(StampedRequest::new("a", 30).post("/next"));
     it.two.marked("a", 30).await;
-    assert_eq!(it.two.send(&Dispatch::new("b", 25).post("/other")).await.status, 200, "another key waits");
+    assert_eq!(
+        it.two.send(&StampedRequest::new("b", 25).post("/other")).await.status,
+        200,
+        "another key waits"
+    );
     tokio::time::sleep(QUIET).await;
     assert_eq!(it.beside.origin.count("/next"), 0, "two at once");
     latch.let_go();
     assert_eq!((first.answer().await.status, next.answer().await.status), (200, 200));
     for guard in [&it.one, &it.two] {
-        assert_refused(&guard.send(&Dispatch::new("a", 20).g(2).post("/late")).await, "stale");
-        assert_refused(&guard.send(&Dispatch::new("a", 30).post("/late")).await, "duplicate");
+        assert_refused(&guard.send(&StampedRequest::new("a", 20).g(2).post("/late")).await, "stale");
+        assert_refused(&guard.send(&StampedRequest::new("a", 30).post("/late")).await, "duplicate");
     }
     // The tenure goes on at either.
-    assert_eq!(it.one.send(&Dispatch::new("a", 30).g(2).post("/next")).await.status, 200);
-    assert_eq!(it.two.send(&Dispatch::new("a", 30).g(3).post("/next")).await.status, 200);
+    assert_eq!(it.one.send(&StampedRequest::new("a", 30).g(2).post("/next")).await.status, 200);
+    assert_eq!(it.two.send(&StampedRequest::new("a", 30).g(3).post("/next")).await.status, 200);
     assert_eq!(it.beside.origin.count("/late"), 0);
     let seen = it.one.told("/api/v1/keys/a").await;
-    assert_eq!(seen["write"], Dispatch::new("a", 30).g(3).token().to_string().as_str());
+    assert_eq!(seen["write"], StampedRequest::new("a", 30).g(3).token().to_string().as_str());
 }
 
 /// The store's time goes on with the beats of guards, and stands still between them.
 #[tokio::test]
 async fn a_guard_that_says_it_is_ready_lets_in_at_once() {
-    let beside = Beside::fresh().await;
-    let sharing = Sharing::at(&database().await.url());
+    let beside = GuardFixture::fresh().await;
+    let sharing = SharedDatabase::at(&database().await.url());
     let launch = sharing
         .guard(beside.unmade())
         .with("/upstream/response_timeout", "50ms")
@@ -91,24 +95,24 @@ async fn a_guard_that_says_it_is_ready_lets_in_at_once() {
     // The start is over before `max_execution`. By our clock the quarantine ends between two beats; by the store's
     // time it ends with the second beat.
     let guard = launch.init(FLOOR).start().await;
-    Process::becomes_ready(&guard).await;
-    let answer = guard.send(&Dispatch::new("a", 20).post("/pay")).await;
+    TestProcess::becomes_ready(&guard).await;
+    let answer = guard.send(&StampedRequest::new("a", 20).post("/pay")).await;
     assert_ne!(answer.field("fencing-refusal"), Some("quarantine"), "{answer:?}");
 }
 
 #[tokio::test]
 async fn what_is_in_doubt_at_one_is_closed_at_the_other_until_somebody_says_what_came_of_it() {
-    let it = Two::fresh().await;
+    let it = GuardPair::fresh().await;
     it.beside.origin.script("/broken", [Act::Reset, Act::Reset]);
-    assert_eq!(it.one.send(&Dispatch::new("a", 20).post("/broken")).await.status, 502);
+    assert_eq!(it.one.send(&StampedRequest::new("a", 20).post("/broken")).await.status, 502);
     let last = it.beside.origin.request("/broken", 1).await.whole.expect("read");
     // The answer is out before the database has what came of it. Until then the other guard says that it is at work.
-    let mut early = it.two.send(&Dispatch::new("a", 30).post("/early")).await;
+    let mut early = it.two.send(&StampedRequest::new("a", 30).post("/early")).await;
     while early.reason() == "busy" {
-        early = it.two.send(&Dispatch::new("a", 30).post("/early")).await;
+        early = it.two.send(&StampedRequest::new("a", 30).post("/early")).await;
     }
     assert_refused(&early, "in-doubt");
-    let next = it.two.send(&Dispatch::new("a", 31).post("/next")).await;
+    let next = it.two.send(&StampedRequest::new("a", 31).post("/next")).await;
     if next.status == 200 {
         let next = it.beside.origin.request("/next", 1).await.arrived;
         assert!(next >= last + MAX_EXECUTION, "admitted after {:?}", next - last);
@@ -116,30 +120,30 @@ async fn what_is_in_doubt_at_one_is_closed_at_the_other_until_somebody_says_what
         assert_refused(&next, "in-doubt");
     }
     // An operator resolves the doubt at either guard.
-    assert_eq!(it.one.send(&Dispatch::new("b", 40).post("/broken")).await.status, 502);
-    let token = Dispatch::new("b", 40).token().to_string();
+    assert_eq!(it.one.send(&StampedRequest::new("b", 40).post("/broken")).await.status, 502);
+    let token = StampedRequest::new("b", 40).token().to_string();
     let admin = it.two.admin.to_string();
     let shown = operator(&["guard", "show", "--admin", &admin]).await;
     assert!(shown.contains(&token), "{shown}");
     operator(&["guard", "resolve", &token, "--as", "done", "--admin", &admin]).await;
-    assert_eq!(it.one.send(&Dispatch::new("b", 41).post("/next")).await.status, 200);
+    assert_eq!(it.one.send(&StampedRequest::new("b", 41).post("/next")).await.status, 200);
     assert_eq!(it.beside.origin.count("/early"), 0);
 }
 
 #[tokio::test]
 async fn killed_it_holds_up_only_what_it_had_at_work_and_that_for_as_long_as_it_may_run() {
-    let it = Two::fresh().await;
-    assert_eq!(it.one.send(&Dispatch::new("rests", 20).post("/pay")).await.status, 200);
+    let it = GuardPair::fresh().await;
+    assert_eq!(it.one.send(&StampedRequest::new("rests", 20).post("/pay")).await.status, 200);
     let latch = it.beside.origin.holds("/held");
-    let lost = it.one.begin(Dispatch::new("a", 20).post("/held"));
+    let lost = it.one.begin(StampedRequest::new("a", 20).post("/held"));
     let last = it.beside.origin.request("/held", 1).await.whole.expect("read");
     it.one.signal(Signal::KILL);
     let killed = Instant::now();
-    assert_eq!(it.two.send(&Dispatch::new("rests", 30).post("/pay")).await.status, 200);
+    assert_eq!(it.two.send(&StampedRequest::new("rests", 30).post("/pay")).await.status, 200);
     assert!(killed.elapsed() < Duration::from_secs(1), "handed over after {:?}", killed.elapsed());
     let epochs = 30..;
     for epoch in epochs {
-        let next = it.two.send(&Dispatch::new("a", epoch).post("/next")).await;
+        let next = it.two.send(&StampedRequest::new("a", epoch).post("/next")).await;
         if next.status == 200 {
             break;
         }
@@ -152,8 +156,8 @@ async fn killed_it_holds_up_only_what_it_had_at_work_and_that_for_as_long_as_it_
     latch.let_go();
     // It comes back as another one, and knows what happened meanwhile.
     let one = it.one.dies().await.start().await;
-    assert_refused(&one.send(&Dispatch::new("a", 20).g(2).post("/late")).await, "stale");
-    assert_eq!(one.send(&Dispatch::new("rests", 40).post("/pay")).await.status, 200);
+    assert_refused(&one.send(&StampedRequest::new("a", 20).g(2).post("/late")).await, "stale");
+    assert_eq!(one.send(&StampedRequest::new("rests", 40).post("/pay")).await.status, 200);
     assert_eq!(it.beside.origin.count("/late"), 0);
 }
 
@@ -162,22 +166,22 @@ const FROZEN: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn frozen_until_others_take_it_for_dead_it_sends_nothing_and_ends() {
-    let it = Two::with(|one| {
+    let it = GuardPair::with(|one| {
         one.with("/send_within", "20s")
             .with("/max_execution", "30s")
             .failpoint("guard_admitted", "1*sleep(600)")
     })
     .await;
-    let asked = it.one.begin(Dispatch::new("a", 20).post("/late"));
+    let asked = it.one.begin(StampedRequest::new("a", 20).post("/late"));
     it.one.stands_at("guard_admitted").await;
     it.one.signal(Signal::STOP);
     // The test needs real time to pass: a stopped process gives no event.
     tokio::time::sleep(FROZEN).await;
-    assert_eq!(it.two.send(&Dispatch::new("b", 20).post("/other")).await.status, 200);
+    assert_eq!(it.two.send(&StampedRequest::new("b", 20).post("/other")).await.status, 200);
     it.one.signal(Signal::CONT);
     let answer = asked.result().await;
     if let Ok(answer) = answer {
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{answer:?}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
     }
     assert!(!it.one.exit().await.success(), "a guard that was taken for dead ends itself");
     assert!(it.one.log().contains("taken this one for dead"), "{}", it.one.log());
@@ -186,30 +190,31 @@ async fn frozen_until_others_take_it_for_dead_it_sends_nothing_and_ends() {
 
 #[tokio::test]
 async fn an_operation_happens_once_over_all_of_them() {
-    let it = Two::fresh().await;
+    let it = GuardPair::fresh().await;
     // Both guards are asked at the same moment. The later request is told the outcome of the earlier one.
     let both = [&it.one, &it.two].into_iter().zip([20, 21]);
-    let asked: Vec<_> =
-        both.map(|(guard, epoch)| guard.begin(Dispatch::new("a", epoch).once(1).post("/pay"))).collect();
+    let asked: Vec<_> = both
+        .map(|(guard, epoch)| guard.begin(StampedRequest::new("a", epoch).once(1).post("/pay")))
+        .collect();
     let mut outcomes = Vec::new();
     for pending in asked {
         let answer = pending.answer().await;
         outcomes.push((answer.status, answer.outcome()));
     }
-    assert!(outcomes.contains(&(200, Some(Outcome::Done))), "{outcomes:?}");
+    assert!(outcomes.contains(&(200, Some(FencingOutcome::Done))), "{outcomes:?}");
     assert_eq!(it.beside.origin.count("/pay"), 1, "{outcomes:?}");
     for (guard, epoch) in [(&it.one, 30), (&it.two, 31)] {
-        let again = guard.send(&Dispatch::new("a", epoch).once(1).post("/pay")).await;
-        assert_eq!((again.status, again.outcome()), (200, Some(Outcome::Replayed)), "{again:?}");
+        let again = guard.send(&StampedRequest::new("a", epoch).once(1).post("/pay")).await;
+        assert_eq!((again.status, again.outcome()), (200, Some(FencingOutcome::Replayed)), "{again:?}");
     }
     assert_eq!(it.beside.origin.count("/pay"), 1);
 }
 
 #[tokio::test]
 async fn what_a_dead_one_did_not_say_of_an_operation_is_asked_of_people_at_the_other() {
-    let it = Two::fresh().await;
+    let it = GuardPair::fresh().await;
     let latch = it.beside.origin.holds("/pay");
-    let lost = it.one.begin(Dispatch::new("a", 20).once(7).post("/pay"));
+    let lost = it.one.begin(StampedRequest::new("a", 20).once(7).post("/pay"));
     it.beside.origin.request("/pay", 1).await;
     let one = it.one.dies().await;
     drop(lost);
@@ -225,11 +230,14 @@ async fn what_a_dead_one_did_not_say_of_an_operation_is_asked_of_people_at_the_o
         }
     };
     fencegate_tests::patience::patiently("the operation of a dead guard", unknown, || it.two.log()).await;
-    assert_refused(&it.two.send(&Dispatch::new("b", 30).once(7).post("/pay")).await, "idempotency-mismatch");
+    assert_refused(
+        &it.two.send(&StampedRequest::new("b", 30).once(7).post("/pay")).await,
+        "idempotency-mismatch",
+    );
     let admin = it.two.admin.to_string();
     operator(&["guard", "resolve", &reference, "--as", "done", "--admin", &admin]).await;
     let one = one.start().await;
-    let repeat = one.send(&Dispatch::new("a", 40).once(7).post("/pay")).await;
+    let repeat = one.send(&StampedRequest::new("a", 40).once(7).post("/pay")).await;
     assert_eq!(repeat.reason(), "already-done", "{repeat:?}");
     assert_eq!(it.beside.origin.count("/pay"), 1);
 }
@@ -238,15 +246,15 @@ async fn what_a_dead_one_did_not_say_of_an_operation_is_asked_of_people_at_the_o
 async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 60;
-    let guarded = Guarded::fresh().await;
-    let sharing = Sharing::at(&database().await.url());
+    let guarded = GuardedSite::fresh().await;
+    let sharing = SharedDatabase::at(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
     let doors = [one.public, two.public];
     let there = [doors[1], doors[0]];
     let (first, second) =
         tokio::join!(guarded.gateway_through("first", &doors), guarded.gateway_through("second", &there));
-    let plan = Plan {
+    let plan = LoadPlan {
         gateways: [&first, &second].map(|gateway: &Gateway| gateway.public).into(),
         paths: (0..4).map(|n| format!("/pay/{n}")).collect(),
         clients: CLIENTS,
@@ -263,9 +271,9 @@ async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
     let killed = guarded.site.origin.log().records.len();
     let told = load.end().await;
     let mut history = History::of(&guarded.site.origin.log());
-    let done = told
-        .iter()
-        .filter(|told| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(Outcome::Done)));
+    let done = told.iter().filter(|told| {
+        told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(FencingOutcome::Done))
+    });
     let done = done.count();
     told.iter().for_each(|told| history.told(told.id.clone(), told.answer.as_ref().ok()));
     history.assert_holds();
@@ -280,12 +288,12 @@ async fn gateways_send_to_either_and_one_that_dies_stops_nobody() {
 const HANGS: Duration = Duration::from_millis(500);
 
 /// One gateway before two guards, with idle connections to both of them.
-async fn gateway_at_both(guarded: &Guarded, [one, two]: [&Guard; 2]) -> Gateway {
+async fn gateway_at_both(guarded: &GuardedSite, [one, two]: [&Guard; 2]) -> Gateway {
     one.becomes_ready().await;
     two.becomes_ready().await;
     let gateway = guarded.gateway_through("gateway", &[one.public, two.public]).await;
     for n in 0..16 {
-        assert_eq!(gateway.send(&Ask::post(&format!("/pay/before-{n}"))).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post(&format!("/pay/before-{n}"))).await.status, 200);
     }
     gateway
 }
@@ -299,7 +307,7 @@ async fn serves_others_after(gateway: &Gateway) -> Duration {
     let began = Instant::now();
     let (mut in_a_row, mut hung) = (0, 0);
     for n in 0.. {
-        let ask = Ask::post(&format!("/pay/other-{n}"));
+        let ask = TestRequest::post(&format!("/pay/other-{n}"));
         match tokio::time::timeout(HANGS, gateway.send(&ask)).await {
             Ok(answer) if answer.status == 200 => in_a_row += 1,
             _ => (in_a_row, hung) = (0, hung + 1),
@@ -317,14 +325,14 @@ const LEFT: Duration = Duration::from_secs(3);
 
 #[tokio::test]
 async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go_to_the_other() {
-    let guarded = Guarded::fresh().await;
-    let sharing = Sharing::at(&database().await.url());
+    let guarded = GuardedSite::fresh().await;
+    let sharing = SharedDatabase::at(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
     let gateway = gateway_at_both(&guarded, [&one, &two]).await;
     two.signal(Signal::STOP);
     // One of both hangs.
-    let hang = ["/pay/first", "/pay/second"].map(|path| gateway.begin(Ask::post(path)));
+    let hang = ["/pay/first", "/pay/second"].map(|path| gateway.begin(TestRequest::post(path)));
     let took = serves_others_after(&gateway).await;
     assert!(took < LEFT, "{took:?}");
     two.signal(Signal::CONT);
@@ -335,19 +343,19 @@ async fn a_guard_that_stands_still_keeps_what_was_sent_to_it_and_new_requests_go
     gateway.series_becomes("fencegate_upstream_endpoints", &["state=\"silent\""], 0.0).await;
     let before = admitted(&two).await;
     for n in 0..8 {
-        assert_eq!(gateway.send(&Ask::post(&format!("/pay/after-{n}"))).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post(&format!("/pay/after-{n}"))).await.status, 200);
     }
     assert!(admitted(&two).await > before, "it is used again");
 }
 
 #[tokio::test]
 async fn a_guard_that_does_not_hear_its_database_is_left_for_one_that_does() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let database = database().await;
-    let cut = Severable::before(database.address).await;
-    let sharing = Sharing::at(&database.url());
+    let cut = TcpProxy::before(database.address).await;
+    let sharing = SharedDatabase::at(&database.url());
     let [one, two] = guarded.sharing(&sharing).await;
-    let away = Sharing::at(&database.url_at(&[cut.address]));
+    let away = SharedDatabase::at(&database.url_at(&[cut.address]));
     let two = two.with("/store/postgres/url_file", away.url_file().display().to_string());
     let (one, two) = tokio::join!(one.start(), two.start());
     let gateway = gateway_at_both(&guarded, [&one, &two]).await;
@@ -358,9 +366,9 @@ async fn a_guard_that_does_not_hear_its_database_is_left_for_one_that_does() {
 
 #[tokio::test]
 async fn a_store_is_made_once_and_a_guard_waits_for_its_database_and_says_where_it_is_not() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let database = database().await;
-    let sharing = Sharing::at(&database.url());
+    let sharing = SharedDatabase::at(&database.url());
     let launch = sharing.guard(beside.unmade());
     let said = |output: std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let missing = launch.fails().await;
@@ -378,14 +386,14 @@ async fn a_store_is_made_once_and_a_guard_waits_for_its_database_and_says_where_
 #[tokio::test]
 async fn the_password_of_the_database_is_seen_nowhere() {
     const PASSWORD: &str = "canary-of-a-database-9c41d7";
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let url = database().await.url().replacen('@', &format!(":{PASSWORD}@"), 1);
-    let sharing = Sharing::at(&url);
+    let sharing = SharedDatabase::at(&url);
     let guard = sharing.first(beside.unmade(), FLOOR).await.talkative().start().await;
     guard.becomes_ready().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     for page in ["/", "/metrics", "/api/v1/operations", "/api/v1/keys/a", "/api/v1/refusals"] {
-        let answer = Ask::get(page).to(guard.admin).await.expect("it answers");
+        let answer = TestRequest::get(page).to(guard.admin).await.expect("it answers");
         let shown = format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body));
         assert!(!shown.contains(PASSWORD), "{page} tells it:\n{shown}");
     }
@@ -393,7 +401,7 @@ async fn the_password_of_the_database_is_seen_nowhere() {
 }
 
 /// The output of `check --online` for a gateway that reaches its service through these guards.
-async fn found(guarded: &Guarded, guards: &[SocketAddr]) -> String {
+async fn found(guarded: &GuardedSite, guards: &[SocketAddr]) -> String {
     let home = scratch::place();
     let file = write_policy(home.path(), &guarded.through("gateway", guards).to_string());
     let output = command(&["check", &file.display().to_string(), "--online"]).await.expect("started");
@@ -402,14 +410,14 @@ async fn found(guarded: &Guarded, guards: &[SocketAddr]) -> String {
 
 #[tokio::test]
 async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_each() {
-    let guarded = Guarded::fresh().await;
-    let sharing = Sharing::at(&database().await.url());
+    let guarded = GuardedSite::fresh().await;
+    let sharing = SharedDatabase::at(&database().await.url());
     let [one, two] = guarded.sharing(&sharing).await;
     let (one, two) = tokio::join!(one.start(), two.start());
     one.becomes_ready().await;
     two.becomes_ready().await;
     let both = found(&guarded, &[one.public, two.public]).await;
-    let announced = one.send(&Ask::get("/.fencegate/v1/guard")).await;
+    let announced = one.send(&TestRequest::get("/.fencegate/v1/guard")).await;
     let announced: serde_json::Value = serde_json::from_slice(&announced.body).expect("JSON");
     let store = announced["store"].as_str().expect("a name");
     assert!(both.contains("2 guards share one store"), "{both}");
@@ -424,22 +432,26 @@ async fn check_online_tells_guards_that_share_a_store_from_guards_with_a_store_e
 
 #[tokio::test]
 async fn a_copy_of_the_store_is_another_guard_of_the_same_name_and_nothing_is_sent_to_either() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let database = database().await;
-    let [sharing, copied] = [&database, &database].map(|database| Sharing::at(&database.url()));
+    let [sharing, copied] = [&database, &database].map(|database| SharedDatabase::at(&database.url()));
     let [one, _] = guarded.sharing(&sharing).await;
     let copy = format!("{}_copy", database.name);
     // Nobody else may have the database open meanwhile: the guard that made the store has ended.
     database.run(&format!("CREATE DATABASE {copy} TEMPLATE {}", database.name));
     copied.moves_to(&database.url().replace(&database.name, &copy));
-    let other = copied.guard(Launch::before(guarded.site.origin.door("guard")).of(&guarded.ensemble));
+    let other = copied.guard(GuardLaunch::before(guarded.site.origin.door("guard")).of(&guarded.ensemble));
     let (one, other) = tokio::join!(one.start(), other.start());
     one.becomes_ready().await;
     other.becomes_ready().await;
     let gateway = guarded.gateway_through("gateway", &[one.public, other.public]).await;
     for _ in 0..4 {
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (503, Some(Outcome::NotDispatched)), "{answer:?}");
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
+        assert_eq!(
+            (answer.status, answer.outcome()),
+            (503, Some(FencingOutcome::NotDispatched)),
+            "{answer:?}"
+        );
         assert_eq!(answer.reason(), "guard-split", "{answer:?}");
     }
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);

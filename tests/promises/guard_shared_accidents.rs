@@ -16,16 +16,19 @@ mod unseen;
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{FORMAT, Look, Lost as Gone, NotUsable, Place, Postgres, SCHEMA, Unavailable},
-    refused::Refused,
-    register::{Claim, Ended},
-    store::Identity,
+    postgres::{
+        AdmitReply, FORMAT, MembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore,
+        SCHEMA, UnusableDatabaseError,
+    },
+    refused::AdmitError,
+    register::{Claim, DispatchEnd},
+    store::StoreIdentity,
 };
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
 use fencegate_tests::{
-    postgres::{self, Server},
+    postgres::{self, PostgresServer},
     shared_store::SharedStore,
-    terminator::Authority,
+    terminator::TestCa,
 };
 use tokio::task::spawn_blocking;
 
@@ -33,19 +36,27 @@ use tokio::task::spawn_blocking;
 async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     let clock: SharedClock = Arc::new(MachineClock);
     let store = SharedStore::fresh().await;
-    let said = |refused: Result<Postgres, NotUsable>| refused.err().expect("refused").to_string();
-    let exists =
-        Postgres::init(&store.place, &Identity { format: 1, store: "s".into(), ensemble: "e".into() }, 0)
-            .await
-            .expect_err("there is one")
-            .to_string();
+    let said =
+        |refused: Result<PostgresStore, UnusableDatabaseError>| refused.err().expect("refused").to_string();
+    let exists = PostgresStore::init(
+        &store.place,
+        &StoreIdentity { format: 1, store: "s".into(), ensemble: "e".into() },
+        0,
+    )
+    .await
+    .expect_err("there is one")
+    .to_string();
     assert!(exists.contains("has a store of a guard already"), "{exists}");
-    let elsewhere = Place::parse(&store.database.url(), None, "elsewhere").expect("a URL");
+    let elsewhere = PostgresConfig::parse(&store.database.url(), None, "elsewhere").expect("a URL");
     let missing = said(SharedStore { place: elsewhere, ..store.clone() }.try_guard(clock.clone(), "m").await);
     assert!(missing.contains("guard --init --floor"), "{missing}");
     let guard = store.guard(clock.clone(), "one").await;
     store.run("UPDATE store SET format = 99");
-    assert_eq!(guard.beat().await, Err(Unavailable::Lost(Gone::Newer(99))), "another build has migrated it");
+    assert_eq!(
+        guard.beat().await,
+        Err(PostgresError::Lost(Gone::Newer(99))),
+        "another build has migrated it"
+    );
     let newer = said(store.try_guard(clock.clone(), "two").await);
     assert!(newer.contains("is of format 99"), "{newer}");
     store.run(&format!("UPDATE store SET format = {FORMAT}"));
@@ -53,8 +64,8 @@ async fn a_store_that_cannot_be_one_is_refused_with_what_to_do() {
     store.run(&format!("ALTER DATABASE {name} SET synchronous_commit = off"));
     let off = said(store.try_guard(clock.clone(), "three").await);
     assert!(off.contains("`synchronous_commit` is `off`"), "{off}");
-    let server = spawn_blocking(|| Server::start(&["fsync=off"])).await.expect("no panic");
-    let place = Place::parse(&server.database("postgres").url(), None, SCHEMA).expect("a URL");
+    let server = spawn_blocking(|| PostgresServer::start(&["fsync=off"])).await.expect("no panic");
+    let place = PostgresConfig::parse(&server.database("postgres").url(), None, SCHEMA).expect("a URL");
     let off = said(SharedStore { place, ..store }.try_guard(clock, "four").await);
     assert!(off.contains("`fsync` is `off`"), "{off}");
 }
@@ -67,7 +78,7 @@ async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
     let old = steps::opened(&store, &clock, "old").await;
     let was = steps::claim("a", 50, 1);
     let running = steps::runs(&old, &was).await;
-    old.end(&running, Ended::Known);
+    old.end(&running, DispatchEnd::Known);
     steps::barrier(&old).await;
     drop(old);
     for step in [
@@ -85,25 +96,25 @@ async fn a_store_of_the_first_form_is_brought_up_and_keeps_what_it_knows() {
         store.run(step);
     }
     let guard = store.guard(clock, "new").await;
-    assert!(matches!(steps::admit(&guard, &was).await, Look::Refused(Refused::Duplicate { .. })));
+    assert!(matches!(steps::admit(&guard, &was).await, AdmitReply::Rejected(AdmitError::Duplicate { .. })));
     let outer = steps::claim("a", 50, 2);
     let called = |dispatch| Claim { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };
     let running = steps::runs(&guard, &outer).await;
     let inside = steps::runs(&guard, &called(3)).await;
-    assert!(matches!(steps::admit(&guard, &called(4)).await, Look::Wait { .. }), "one after the other");
-    guard.end(&running, Ended::Known);
+    assert!(matches!(steps::admit(&guard, &called(4)).await, AdmitReply::Wait { .. }), "one after the other");
+    guard.end(&running, DispatchEnd::Known);
     assert!(
-        matches!(steps::admit(&guard, &steps::claim("a", 50, 5)).await, Look::Wait { .. }),
+        matches!(steps::admit(&guard, &steps::claim("a", 50, 5)).await, AdmitReply::Wait { .. }),
         "it still runs"
     );
-    guard.end(&inside, Ended::Known);
+    guard.end(&inside, DispatchEnd::Known);
     steps::runs(&guard, &steps::claim("a", 50, 6)).await;
 }
 
 /// Encrypted, or not at all: where TLS is asked for, a server with another certificate is none.
 #[tokio::test]
 async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (authority, stranger) = (TestCa::new(), TestCa::new());
     let folder = tempfile::TempDir::with_prefix("fencegate-tests-").expect("a folder");
     let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "server");
     // PostgreSQL accepts a key file only if the user of the server owns the file.
@@ -113,18 +124,18 @@ async fn a_connection_is_encrypted_and_the_server_is_who_it_says() {
         format!("ssl_cert_file={}", certificate.display()),
         format!("ssl_key_file={}", key.display()),
     ];
-    let server = spawn_blocking(move || Server::start(&settings.each_ref().map(String::as_str)));
+    let server = spawn_blocking(move || PostgresServer::start(&settings.each_ref().map(String::as_str)));
     let server = server.await.expect("no panic");
     let store = SharedStore::on(server.database("postgres")).await;
     let clock: SharedClock = Arc::new(MachineClock);
-    let with = |authority: &Authority| {
+    let with = |authority: &TestCa| {
         let provider = rustls::crypto::aws_lc_rs::default_provider().into();
         let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider has them")
             .with_root_certificates(authority.roots())
             .with_no_client_auth();
-        let place = Place::parse(&store.database.url(), Some(Arc::new(tls)), SCHEMA).expect("a URL");
+        let place = PostgresConfig::parse(&store.database.url(), Some(Arc::new(tls)), SCHEMA).expect("a URL");
         SharedStore { place, ..store.clone() }
     };
     let guard = with(&authority).guard(clock.clone(), "one").await;

@@ -4,44 +4,44 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{DispatchName, InFlight, Look, Postgres},
-    refused::Refused,
-    register::{Claim, DispatchId, Ended, Register, Settled},
-    store::{AtWork, CleanStop, Identity, Remembered},
+    postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore},
+    refused::AdmitError,
+    register::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
+    store::{ActiveKeys, CleanShutdown, RecoveredState, StoreIdentity},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::clock::{Boot, Clock, ManualClock};
+use fencegate_process::clock::{BootInstant, Clock, ManualClock};
 use fencegate_tests::shared_store::{FLOOR, SharedStore, TERMS};
 
 /// The register in memory, the two guards on one PostgreSQL, and the requests in flight and waiting at both.
-pub(crate) struct Two {
-    register: Register,
+pub(crate) struct RegisterPair {
+    register: AdmissionTable,
     clock: Arc<ManualClock>,
-    guards: [Postgres; 2],
-    running: Vec<Running>,
-    waiting: Vec<Waiting>,
+    guards: [PostgresStore; 2],
+    running: Vec<RunningDispatch>,
+    waiting: Vec<WaitingClaim>,
     told: Vec<String>,
-    random: Random,
+    random: SmallRng,
 }
 
 /// In flight on both sides.
-struct Running {
+struct RunningDispatch {
     claim: Claim,
     id: DispatchId,
     guard: usize,
-    dispatch: InFlight,
+    dispatch: InFlightDispatch,
 }
 
-struct Waiting {
+struct WaitingClaim {
     claim: Claim,
     guard: usize,
     name: DispatchName,
 }
 
 /// The same numbers for the same seed.
-pub(crate) struct Random(u64);
+pub(crate) struct SmallRng(u64);
 
-impl Random {
+impl SmallRng {
     pub(crate) fn seeded(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
@@ -65,21 +65,21 @@ fn key(name: &str) -> ResourceKey {
 }
 
 /// The memory of a guard that was stopped in order with an empty store.
-fn remembered() -> Remembered {
-    Remembered {
-        identity: Identity { format: 1, store: "s".into(), ensemble: "e".into() },
+fn remembered() -> RecoveredState {
+    RecoveredState {
+        identity: StoreIdentity { format: 1, store: "s".into(), ensemble: "e".into() },
         floor: FLOOR,
         era: 0,
         time: 0,
         max_execution: None,
         marks: HashMap::new(),
-        at_work: AtWork::Keys(Vec::new()),
-        clean_stop: Some(CleanStop::default()),
+        at_work: ActiveKeys::Keys(Vec::new()),
+        clean_stop: Some(CleanShutdown::default()),
     }
 }
 
 /// A random claim with a token near the highest one.
-pub(crate) fn claim(random: &mut Random, highest: u64) -> Claim {
+pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> Claim {
     let mut keys: Vec<_> = KEYS.into_iter().filter(|_| random.one_in(3)).map(key).collect();
     if keys.is_empty() {
         keys.push(key(KEYS[random.next(4) as usize]));
@@ -100,12 +100,12 @@ pub(crate) fn claim(random: &mut Random, highest: u64) -> Claim {
     Claim { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
 }
 
-impl Two {
+impl RegisterPair {
     async fn new(seed: u64) -> Self {
         let store = SharedStore::fresh().await;
         let clock = Arc::new(ManualClock::default());
         clock.go(Duration::from_secs(1));
-        let register = Register::new(&remembered(), clock.now(), TERMS.max_execution);
+        let register = AdmissionTable::new(&remembered(), clock.now(), TERMS.max_execution);
         let mut two = Self::of(register, &store, clock, seed).await;
         // A new store lets nothing in at first.
         two.pass(TERMS.send_within + TERMS.max_execution + Duration::from_secs(1)).await;
@@ -114,17 +114,17 @@ impl Two {
 
     /// A register, and a store that holds the same.
     pub(crate) async fn of(
-        register: Register,
+        register: AdmissionTable,
         store: &SharedStore,
         clock: Arc<ManualClock>,
         seed: u64,
     ) -> Self {
         let guards = [store.guard(clock.clone(), "one").await, store.guard(clock.clone(), "other").await];
-        let random = Random::seeded(seed);
+        let random = SmallRng::seeded(seed);
         Self { register, clock, guards, running: Vec::new(), waiting: Vec::new(), told: Vec::new(), random }
     }
 
-    fn now(&self) -> Boot {
+    fn now(&self) -> BootInstant {
         self.clock.now()
     }
 
@@ -161,8 +161,8 @@ impl Two {
     }
 
     /// Compares one look at a claim on both sides. `first`: the claim is announced; otherwise it only settles.
-    async fn look(&mut self, waiting: Waiting, first: bool) {
-        let Waiting { claim, guard, name } = &waiting;
+    async fn look(&mut self, waiting: WaitingClaim, first: bool) {
+        let WaitingClaim { claim, guard, name } = &waiting;
         let now = self.now();
         let alone = match first.then(|| self.register.announce(claim, now)) {
             Some(Err(refused)) => Err(refused),
@@ -179,19 +179,19 @@ impl Two {
             if first { "claim" } else { "settle" }
         ));
         match (alone, shared) {
-            (Err(refused), Look::Refused(same)) if refused == same => {}
-            (Ok(Settled::Running(id)), Look::Running { dispatch, since }) => {
+            (Err(refused), AdmitReply::Rejected(same)) if refused == same => {}
+            (Ok(AdmitDecision::Running(id)), AdmitReply::Running { dispatch, since }) => {
                 assert_eq!(since, now);
-                let Waiting { claim, guard, .. } = waiting;
-                self.running.push(Running { claim, id, guard, dispatch });
+                let WaitingClaim { claim, guard, .. } = waiting;
+                self.running.push(RunningDispatch { claim, id, guard, dispatch });
             }
-            (Ok(Settled::Wait { doubt, .. }), Look::Wait { doubt: same, .. })
+            (Ok(AdmitDecision::Wait { doubt, .. }), AdmitReply::Wait { doubt: same, .. })
                 if doubt.map(|until| until.since(now)) == same =>
             {
                 self.waiting.push(waiting);
             }
             // The register knows only that these keys were at work at the end. Neither side lets anything in.
-            (Err(Refused::Quarantine { .. }), Look::Wait { .. }) => {}
+            (Err(AdmitError::Quarantine { .. }), AdmitReply::Wait { .. }) => {}
             _ => self.differ(),
         }
     }
@@ -207,9 +207,9 @@ impl Two {
             return;
         }
         let which = self.random.next(self.running.len() as u64) as usize;
-        let Running { claim, id, guard, dispatch } = self.running.swap_remove(which);
+        let RunningDispatch { claim, id, guard, dispatch } = self.running.swap_remove(which);
         let until = self.now() + Duration::from_millis(self.random.next(6000));
-        let ended = if self.random.one_in(2) { Ended::Known } else { Ended::InDoubt { until } };
+        let ended = if self.random.one_in(2) { DispatchEnd::Known } else { DispatchEnd::InDoubt { until } };
         self.told.push(format!("end {claim:?} at {guard}: {ended:?}"));
         self.register.end(&claim, id, ended, self.now());
         self.guards[guard].end(&dispatch, ended);
@@ -245,8 +245,8 @@ impl Two {
         let name = self.guards[guard].name();
         let passed = self.guards[guard].let_pass(&claim, name).await.expect("the database is there");
         self.told.push(format!("pass {claim:?} at {guard}: {passed:?}"));
-        let Look::Running { dispatch, .. } = passed else { self.differ() };
-        self.running.push(Running { claim, id, guard, dispatch });
+        let AdmitReply::Running { dispatch, .. } = passed else { self.differ() };
+        self.running.push(RunningDispatch { claim, id, guard, dispatch });
     }
 
     async fn forget(&mut self) {
@@ -263,7 +263,7 @@ impl Two {
             0..50 => {
                 let (claim, guard) = (self.claim(), self.random.next(2) as usize);
                 let name = self.guards[guard].name();
-                self.look(Waiting { claim, guard, name }, true).await;
+                self.look(WaitingClaim { claim, guard, name }, true).await;
             }
             50..65 if !self.waiting.is_empty() => {
                 let which = self.random.next(self.waiting.len() as u64) as usize;
@@ -290,7 +290,7 @@ impl Two {
                     .seen(&key(name), self.now())
                     .filter(|seen| seen.write.is_some() || seen.read.is_some() || !seen.running.is_empty());
                 let shared = guard.seen(&key(name)).await.expect("there");
-                let marks = |seen: &fencegate_guard::register::Seen| {
+                let marks = |seen: &fencegate_guard::register::KeyView| {
                     let mut running: Vec<_> = seen.running.iter().map(|one| (one.token, one.mode)).collect();
                     let mut doubts: Vec<_> =
                         seen.doubts.iter().map(|one| (one.token, one.mode, one.until)).collect();
@@ -321,7 +321,7 @@ async fn two_guards_on_one_database_decide_as_one_alone() {
     };
     for seed in seeds {
         println!("SEED={seed}");
-        let mut two = Two::new(seed).await;
+        let mut two = RegisterPair::new(seed).await;
         for _ in 0..250 {
             two.step().await;
         }

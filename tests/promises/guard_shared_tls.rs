@@ -5,28 +5,28 @@ use std::path::Path;
 
 use fencegate_tests::{
     gateway::command,
-    guard::{Beside, Dispatch, FLOOR, Launch},
+    guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest},
     patience::patiently,
-    postgres::Server,
+    postgres::PostgresServer,
     scratch,
-    sharing::Sharing,
-    terminator::Authority,
+    sharing::SharedDatabase,
+    terminator::TestCa,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 /// A server that accepts only clients with a certificate of this authority.
-struct Secured {
-    authority: Authority,
-    server: Server,
+struct TlsServer {
+    authority: TestCa,
+    server: PostgresServer,
     home: tempfile::TempDir,
 }
 
-impl Secured {
+impl TlsServer {
     async fn fresh() -> Self {
         spawn_blocking(|| {
-            let authority = Authority::new();
-            let server = Server::secured(&authority, &authority.sign(&["127.0.0.1"]));
+            let authority = TestCa::new();
+            let server = PostgresServer::secured(&authority, &authority.sign(&["127.0.0.1"]));
             Self { authority, server, home: scratch::place() }
         })
         .await
@@ -34,7 +34,7 @@ impl Secured {
     }
 
     /// `tls` of a guard that believes this authority, and shows a certificate of the server's.
-    fn tls(&self, believed: &Authority) -> Value {
+    fn tls(&self, believed: &TestCa) -> Value {
         let file = |path: &Path| path.display().to_string();
         let ca = self.home.path().join("believed.pem");
         believed.write(&ca);
@@ -47,11 +47,11 @@ impl Secured {
     }
 }
 
-fn with_tls(launch: Launch, tls: Value) -> Launch {
+fn with_tls(launch: GuardLaunch, tls: Value) -> GuardLaunch {
     launch.with("/store/postgres/tls", tls)
 }
 
-async fn checked(launch: &Launch) -> String {
+async fn checked(launch: &GuardLaunch) -> String {
     let file = launch.home().join("checked.yaml");
     std::fs::write(&file, launch.file().to_string()).expect("our own folder");
     let file = file.display().to_string();
@@ -61,13 +61,13 @@ async fn checked(launch: &Launch) -> String {
 
 #[tokio::test]
 async fn every_connection_of_a_guard_is_encrypted_and_shows_who_it_is() {
-    let secured = Secured::fresh().await;
+    let secured = TlsServer::fresh().await;
     let database = secured.server.fresh_database();
-    let (beside, sharing) = (Beside::fresh().await, Sharing::at(&database.url()));
+    let (beside, sharing) = (GuardFixture::fresh().await, SharedDatabase::at(&database.url()));
     let launch = with_tls(sharing.guard(beside.unmade()), secured.tls(&secured.authority));
     let guard = launch.made_from(FLOOR).await.start().await;
     guard.becomes_ready().await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
     let how = database.run(
         "SELECT DISTINCT s.ssl, s.client_dn FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
          WHERE a.application_name LIKE 'fencegate %'",
@@ -79,15 +79,15 @@ async fn every_connection_of_a_guard_is_encrypted_and_shows_who_it_is() {
 
 #[tokio::test]
 async fn a_database_that_wants_tls_and_one_that_shows_a_strangers_certificate_are_told() {
-    let secured = Secured::fresh().await;
+    let secured = TlsServer::fresh().await;
     let database = secured.server.fresh_database();
-    let (beside, sharing) = (Beside::fresh().await, Sharing::at(&database.url()));
+    let (beside, sharing) = (GuardFixture::fresh().await, SharedDatabase::at(&database.url()));
     let plain = sharing.guard(beside.unmade());
     let said = plain.clone().init(FLOOR).fails().await;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("FG0540") && said.contains("no encryption"), "{said}");
 
-    let mistaken = with_tls(plain, secured.tls(&Authority::new()));
+    let mistaken = with_tls(plain, secured.tls(&TestCa::new()));
     let said = mistaken.clone().init(FLOOR).fails().await;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("FG0540") && said.contains("invalid peer certificate"), "{said}");
@@ -99,10 +99,10 @@ async fn a_database_that_wants_tls_and_one_that_shows_a_strangers_certificate_ar
 /// After a power cut, when both start together, the database is mostly ready later than the guard.
 #[tokio::test]
 async fn a_guard_that_starts_before_its_database_says_so_and_begins_when_it_comes() {
-    let beside = Beside::fresh().await;
-    let mut server = spawn_blocking(|| Server::start(&[])).await.expect("no panic");
+    let beside = GuardFixture::fresh().await;
+    let mut server = spawn_blocking(|| PostgresServer::start(&[])).await.expect("no panic");
     let database = server.fresh_database();
-    let sharing = Sharing::at(&database.url());
+    let sharing = SharedDatabase::at(&database.url());
     let launch = sharing.first(beside.unmade(), FLOOR).await;
     server.stop();
     let starting = tokio::spawn(async move { launch.talkative().start().await });
@@ -123,5 +123,5 @@ async fn a_guard_that_starts_before_its_database_says_so_and_begins_when_it_come
     let guard = starting.await.expect("no panic");
     guard.becomes_ready().await;
     assert!(guard.log().contains("guard.database_away"), "{}", guard.log());
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/pay")).await.status, 200);
 }

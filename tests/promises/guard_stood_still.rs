@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    guard::{Dispatch, FLOOR, Guard, Launch, assert_refused},
+    client::{FencingOutcome, TestRequest},
+    guard::{FLOOR, Guard, GuardLaunch, StampedRequest, assert_refused},
     ledger::Ledger,
-    origin::{Act, Origin, Reply},
+    origin::{Act, Origin, OriginReply},
     patience::patiently,
     postgres,
-    sharing::Sharing,
+    sharing::SharedDatabase,
 };
 use serde_json::{Value, json};
 
@@ -25,9 +25,9 @@ async fn service() -> Ledger {
 }
 
 /// A guard with short times before these endpoints.
-async fn launch(services: &[&Ledger]) -> Launch {
+async fn launch(services: &[&Ledger]) -> GuardLaunch {
     let endpoints: Vec<_> = services.iter().map(|one| format!("http://{}", one.address)).collect();
-    let launch = Launch::before(services[0].address).made_from(FLOOR).await;
+    let launch = GuardLaunch::before(services[0].address).made_from(FLOOR).await;
     let launch = timed(launch);
     match &endpoints[..] {
         [_] => launch,
@@ -35,7 +35,7 @@ async fn launch(services: &[&Ledger]) -> Launch {
     }
 }
 
-fn timed(launch: Launch) -> Launch {
+fn timed(launch: GuardLaunch) -> GuardLaunch {
     launch
         .with("/max_execution", "2s")
         .with("/send_within", "500ms")
@@ -43,15 +43,16 @@ fn timed(launch: Launch) -> Launch {
         .with("/settle", "100ms")
 }
 
-fn asked(launch: Launch) -> Launch {
+fn asked(launch: GuardLaunch) -> GuardLaunch {
     // Three checks that fail take an endpoint out, and a request goes there all the same where it is the only one.
     launch.with("/upstream/health", json!({"path": "/live", "interval": "1s", "timeout": "500ms"}))
 }
 
-fn debit(key: &str, epoch: u64) -> Ask {
+fn debit(key: &str, epoch: u64) -> TestRequest {
     let operation = format!("{{\"operation\": \"{key}-{epoch}\", \"amount\": 1}}");
-    let ask = Ask::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
-    Dispatch::new(key, epoch).on(ask.body(operation))
+    let ask =
+        TestRequest::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
+    StampedRequest::new(key, epoch).on(ask.body(operation))
 }
 
 /// Asserts that the executions have these epochs in this order, and that no two overlap.
@@ -108,9 +109,9 @@ async fn a_key_stays_closed_while_the_service_that_has_the_request_stands_still(
 async fn of_guards_that_share_a_store_none_opens_the_key_while_the_service_stands_still() {
     let service = service().await;
     let database = tokio::task::spawn_blocking(postgres::fresh_database).await.expect("no panic");
-    let sharing = Sharing::at(&database.url());
-    let one = sharing.first(Launch::before(service.address), FLOOR).await;
-    let two = sharing.guard(Launch::before(service.address));
+    let sharing = SharedDatabase::at(&database.url());
+    let one = sharing.first(GuardLaunch::before(service.address), FLOOR).await;
+    let two = sharing.guard(GuardLaunch::before(service.address));
     let one = asked(timed(one)).start().await;
     let two = asked(timed(two)).start().await;
     one.becomes_ready().await;
@@ -156,7 +157,7 @@ async fn a_good_answer_of_another_endpoint_opens_nothing() {
 
 /// Two instances of a service: a process that stands still with the request of an operation in its socket, and one that
 /// answers every question and every request with 404.
-struct Halves {
+struct SplitService {
     frozen: Ledger,
     other: Origin,
     guard: Guard,
@@ -166,14 +167,14 @@ struct Halves {
     number: u64,
 }
 
-impl Halves {
+impl SplitService {
     /// `closes`: whether a no is said to be final. `health`: whether the endpoint of a request in doubt is asked.
     async fn with(closes: bool, health: bool) -> Self {
         let (frozen, other) = (service().await, Origin::start());
-        other.otherwise(Act::now(Reply::ok().status(404)));
+        other.otherwise(Act::now(OriginReply::ok().status(404)));
         let endpoints = [frozen.address, other.door("other")].map(|address| format!("http://{address}"));
         let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "300ms"});
-        let launch = Launch::before(frozen.address).made_from(FLOOR).await;
+        let launch = GuardLaunch::before(frozen.address).made_from(FLOOR).await;
         let mut launch = timed(launch)
             .with("/upstream/endpoint", Value::Null)
             .with("/upstream/endpoints", json!(endpoints))
@@ -206,7 +207,7 @@ impl Halves {
         for epoch in 30.. {
             let repeat = self.guard.send(&operation(self.key, self.number, epoch)).await;
             assert_eq!(self.other.count(&self.path), 0, "it ran again: {repeat:?}");
-            assert_eq!((repeat.status, repeat.outcome()), (409, Some(Outcome::Unknown)), "{repeat:?}");
+            assert_eq!((repeat.status, repeat.outcome()), (409, Some(FencingOutcome::Unknown)), "{repeat:?}");
             // The guard may be asking by itself at the same moment.
             if repeat.reason() != "in-progress" {
                 assert_refused(&repeat, "outcome-unknown");
@@ -232,16 +233,17 @@ impl Halves {
     }
 }
 
-fn operation(key: &str, number: u64, epoch: u64) -> Ask {
+fn operation(key: &str, number: u64, epoch: u64) -> TestRequest {
     let body = format!("{{\"operation\": \"op-{number}\", \"amount\": 1}}");
-    let ask = Ask::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
-    Dispatch::new(key, epoch).once(number).on(ask.body(body))
+    let ask =
+        TestRequest::post(&format!("/v1/accounts/{key}/debit")).field("content-type", "application/json");
+    StampedRequest::new(key, epoch).once(number).on(ask.body(body))
 }
 
 /// It knows nothing of what the other one is about to do, and closes no name.
 #[tokio::test]
 async fn a_no_of_another_instance_runs_nothing_again_while_the_one_that_has_the_request_stands_still() {
-    let halves = Halves::with(false, false).await;
+    let halves = SplitService::with(false, false).await;
     halves.stays_unknown().await;
     assert!(halves.asked_elsewhere() > 0, "not exercised: {}", halves.guard.log());
     halves.goes_on().await;
@@ -251,7 +253,7 @@ async fn a_no_of_another_instance_runs_nothing_again_while_the_one_that_has_the_
 #[tokio::test]
 async fn a_final_no_is_asked_for_at_the_instance_that_has_the_request_which_says_nothing_while_it_stands_still()
  {
-    let halves = Halves::with(true, true).await;
+    let halves = SplitService::with(true, true).await;
     halves.stays_unknown().await;
     assert_eq!(halves.asked_elsewhere(), 0);
     halves.goes_on().await;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use fencegate_tests::{
-    guard::{Beside, Dispatch, ENSEMBLE, Launch},
+    guard::{ENSEMBLE, GuardFixture, GuardLaunch, StampedRequest},
     small_disk::SmallDisk,
 };
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Bytes of a page of the store.
 const PAGE: usize = 4096;
 
-async fn refuses(launch: &Launch, why: &str) {
+async fn refuses(launch: &GuardLaunch, why: &str) {
     let output = launch.fails().await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -23,7 +23,7 @@ async fn refuses(launch: &Launch, why: &str) {
 
 #[tokio::test]
 async fn a_store_is_made_once_and_never_again() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let unmade = beside.unmade();
     refuses(&unmade, "guard --init --floor E --ensemble UUID").await;
     assert!(!unmade.store().exists());
@@ -31,7 +31,7 @@ async fn a_store_is_made_once_and_never_again() {
     refuses(&launch.clone().init(3), "exists already").await;
     let guard = launch.start().await;
     let announced: Value = {
-        let ask = fencegate_tests::client::Ask::get("/.fencegate/v1/guard");
+        let ask = fencegate_tests::client::TestRequest::get("/.fencegate/v1/guard");
         serde_json::from_slice(&guard.send(&ask).await.body).expect("JSON")
     };
     assert_eq!((&announced["ensemble"], &announced["floor"]), (&ENSEMBLE.into(), &10.into()));
@@ -39,21 +39,25 @@ async fn a_store_is_made_once_and_never_again() {
 
 #[tokio::test]
 async fn a_second_guard_on_the_same_store_does_not_start() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
     refuses(guard.launch(), "FG0546: another process has").await;
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/x")).await.status, 200, "the first one goes on");
+    assert_eq!(
+        guard.send(&StampedRequest::new("a", 20).post("/x")).await.status,
+        200,
+        "the first one goes on"
+    );
 }
 
 /// What happens to the file between a crash and the next start.
 #[derive(Debug, Clone, Copy)]
-enum Damage {
+enum StoreDamage {
     CutOffAt(u64),
     FlippedAt(u64),
 }
 
-impl Damage {
-    fn befall(self, launch: &Launch) {
+impl StoreDamage {
+    fn befall(self, launch: &GuardLaunch) {
         let file = OpenOptions::new().read(true).write(true).open(launch.store()).expect("there");
         match self {
             Self::CutOffAt(length) => file.set_len(length).expect("cut"),
@@ -68,7 +72,7 @@ impl Damage {
 
 /// Damages of three kinds: the bytes of the newest marks, some bytes of every page behind the header, and a truncated
 /// file.
-fn damages(store: &[u8], newest: &[u64]) -> Vec<Damage> {
+fn damages(store: &[u8], newest: &[u64]) -> Vec<StoreDamage> {
     let marks = newest.iter().flat_map(|epoch| {
         let epoch = epoch.to_be_bytes();
         let found = store.windows(8).enumerate().filter(move |(_, bytes)| *bytes == epoch);
@@ -80,17 +84,17 @@ fn damages(store: &[u8], newest: &[u64]) -> Vec<Damage> {
     let in_pages = used.flat_map(|page| [0, 5, 17, 33, 70].map(|place| (page + place) as u64));
     let page = PAGE as u64;
     let cuts = [0, 100, page, last / 2, last - page, last - 1, last, last + page, store.len() as u64 - 1];
-    marks.chain(in_pages).map(Damage::FlippedAt).chain(cuts.map(Damage::CutOffAt)).collect()
+    marks.chain(in_pages).map(StoreDamage::FlippedAt).chain(cuts.map(StoreDamage::CutOffAt)).collect()
 }
 
 #[tokio::test]
 async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
     const KEYS: u64 = 6;
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
     for round in 1..=3 {
         for key in 0..KEYS {
-            let dispatch = Dispatch::new(&format!("k{key}"), round * 100 + key);
+            let dispatch = StampedRequest::new(&format!("k{key}"), round * 100 + key);
             assert_eq!(guard.send(&dispatch.post("/x")).await.status, 200);
         }
     }
@@ -109,7 +113,7 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
         opened += 1;
         for key in 0..KEYS {
             let told = guard.told(&format!("/api/v1/keys/k{key}")).await;
-            let least = Dispatch::new("k", 300 + key).token().to_string();
+            let least = StampedRequest::new("k", 300 + key).token().to_string();
             assert!(told["write"].as_str() >= Some(least.as_str()), "{damage:?} has lost {least}: {told}");
         }
     }
@@ -119,14 +123,14 @@ async fn a_damaged_store_is_refused_or_still_knows_every_mark() {
 /// A disk that is full, at whatever moment.
 #[tokio::test]
 async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await;
     let disk = SmallDisk::below(&launch, 256 << 10);
     let guard = launch.start().await;
     let mut acknowledged = 0;
     for n in 0..10_000 {
         let key = format!("{}{n}", "k".repeat(400));
-        match Dispatch::new(&key, 20 + n).post("/x").to(guard.public).await {
+        match StampedRequest::new(&key, 20 + n).post("/x").to(guard.public).await {
             Ok(answer) if answer.status == 200 => acknowledged += 1,
             Ok(answer) => {
                 assert_eq!(answer.field("fencing-refusal"), Some("store"), "{answer:?}");
@@ -145,9 +149,9 @@ async fn a_guard_that_cannot_remember_forwards_nothing_and_ends() {
 
 #[tokio::test]
 async fn a_store_whose_thread_is_gone_ends_the_guard() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.launch().await.failpoint("before_guard_commit", "panic").start().await;
-    let asked = guard.begin(Dispatch::new("a", 20).post("/x"));
+    let asked = guard.begin(StampedRequest::new("a", 20).post("/x"));
     let status = guard.exit().await;
     assert_eq!(status.code(), Some(1), "{}", guard.log());
     if let Ok(answer) = asked.result().await {

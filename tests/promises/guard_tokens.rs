@@ -1,10 +1,10 @@
 //! Nobody but a gateway of this installation moves a mark: one forged token would shut every honest one out.
 
-use fencegate_guard::ticket::{Claims, Signer, jwks, keys::Pair, now};
+use fencegate_guard::ticket::{Signer, TicketClaims, jwks, keys::SigningKeyPair, now};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    guard::{Beside, Dispatch, Launch, assert_refused},
+    client::{FencingOutcome, TestRequest},
+    guard::{GuardFixture, GuardLaunch, StampedRequest, assert_refused},
 };
 use serde_json::json;
 
@@ -12,13 +12,13 @@ use serde_json::json;
 const LARGEST: u64 = i64::MAX as u64;
 
 fn signer() -> (Signer, String) {
-    let pair = Pair::generate(&SystemRandomness);
+    let pair = SigningKeyPair::generate(&SystemRandomness);
     let set = jwks::render(&[pair.public()]).expect("a key set");
     (Signer::with_key(&pair), set)
 }
 
 /// Requires tickets of this signer.
-async fn ticketed(beside: &Beside) -> (Launch, Signer) {
+async fn ticketed(beside: &GuardFixture) -> (GuardLaunch, Signer) {
     let (signer, set) = signer();
     let launch = beside.launch().await;
     let file = launch.home().join("keys.json");
@@ -28,11 +28,11 @@ async fn ticketed(beside: &Beside) -> (Launch, Signer) {
 
 #[tokio::test]
 async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
-    let good = Dispatch::new("a", 20).token().to_string();
-    let far = Dispatch::new("a", LARGEST).token().to_string();
-    let upper = Dispatch::new("a", 0xab).token().to_string().to_uppercase();
+    let good = StampedRequest::new("a", 20).token().to_string();
+    let far = StampedRequest::new("a", LARGEST).token().to_string();
+    let upper = StampedRequest::new("a", 0xab).token().to_string().to_uppercase();
     for (tokens, reason) in [
         (vec![far.as_str()], "token-future"),
         (vec!["9223372036854775807"], "token-malformed"),
@@ -47,11 +47,11 @@ async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
         (vec![good.as_str(), good.as_str()], "token-malformed"),
         (vec![good.as_str(), far.as_str()], "token-malformed"),
     ] {
-        let ask = Ask::post("/pay").field("Fencing-Key", "a").field("Fencing-Mode", "exclusive");
+        let ask = TestRequest::post("/pay").field("Fencing-Key", "a").field("Fencing-Mode", "exclusive");
         let ask = tokens.iter().fold(ask, |ask, token| ask.field("Fencing-Token", token));
         let answer = guard.send(&ask).await;
         assert_refused(&answer, reason);
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{tokens:?}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{tokens:?}");
     }
     for (name, value) in [
         ("fencing_token", good.as_str()),
@@ -60,22 +60,22 @@ async fn what_no_gateway_would_write_is_refused_and_moves_no_mark() {
         ("fencing_mode", "shared"),
         ("Fencing-Operation", "1"),
     ] {
-        let answer = guard.send(&Dispatch::new("a", 20).post("/pay").field(name, value)).await;
+        let answer = guard.send(&StampedRequest::new("a", 20).post("/pay").field(name, value)).await;
         assert_refused(&answer, "token-malformed");
     }
     assert_eq!(beside.origin.count("/pay"), 0);
-    assert_eq!(guard.send(&Dispatch::new("a", 20).post("/honest")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).post("/honest")).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let (launch, gateway) = ticketed(&beside).await;
     let guard = launch.start().await;
-    let forged = Dispatch::new("a", 900);
+    let forged = StampedRequest::new("a", 900);
     let (stranger, _) = signer();
     let honest = forged.claims();
-    let with = |change: fn(&mut Claims)| {
+    let with = |change: fn(&mut TicketClaims)| {
         let mut claims = forged.claims();
         change(&mut claims);
         forged.clone().ticket(&gateway, &claims, now())
@@ -83,7 +83,7 @@ async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
     let elsewhere = with(|claims| claims.ensemble = "another".into());
     let other_key = with(|claims| claims.keys = vec!["b".into()]);
     let more_keys = with(|claims| claims.keys.push("b".into()));
-    let other_tenure = with(|claims| claims.tenure = Dispatch::new("a", 20).g(0).token());
+    let other_tenure = with(|claims| claims.tenure = StampedRequest::new("a", 20).g(0).token());
     for (name, dispatch, reason) in [
         ("none", forged.clone(), "ticket-missing"),
         ("of a stranger", forged.clone().ticket(&stranger, &honest, now()), "ticket-invalid"),
@@ -97,12 +97,12 @@ async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
     ] {
         let answer = guard.send(&dispatch.post("/pay")).await;
         assert_refused(&answer, reason);
-        assert_eq!((answer.status, answer.outcome()), (403, Some(Outcome::NotDispatched)), "{name}");
+        assert_eq!((answer.status, answer.outcome()), (403, Some(FencingOutcome::NotDispatched)), "{name}");
     }
     let twice = forged.clone().signed(&gateway).post("/pay").field("Fencing-Ticket", "x");
     assert_refused(&guard.send(&twice).await, "ticket-invalid");
     assert_eq!(beside.origin.count("/pay"), 0);
-    let honest = Dispatch::new("a", 20).signed(&gateway);
+    let honest = StampedRequest::new("a", 20).signed(&gateway);
     assert_eq!(guard.send(&honest.post("/honest")).await.status, 200);
     let record = beside.origin.request("/honest", 1).await;
     assert_eq!(record.request.field("fencing-ticket"), None, "who has it passes for a gateway");
@@ -112,27 +112,36 @@ async fn a_token_without_a_good_ticket_is_refused_and_moves_no_mark() {
 
 #[tokio::test]
 async fn a_signed_token_far_above_all_others_passes_only_in_a_later_era() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let (launch, gateway) = ticketed(&beside).await;
     let guard = launch.start().await;
-    let of_era = |dispatch: &Dispatch, era| {
+    let of_era = |dispatch: &StampedRequest, era| {
         let mut claims = dispatch.claims();
         claims.era = era;
         dispatch.clone().ticket(&gateway, &claims, now())
     };
-    assert_eq!(guard.send(&Dispatch::new("a", 20).once(1).signed(&gateway).post("/pay")).await.status, 200);
-    let far = Dispatch::new("a", 1 << 50);
+    assert_eq!(
+        guard.send(&StampedRequest::new("a", 20).once(1).signed(&gateway).post("/pay")).await.status,
+        200
+    );
+    let far = StampedRequest::new("a", 1 << 50);
     assert_refused(&guard.send(&far.clone().signed(&gateway).post("/far")).await, "token-future");
-    assert_eq!(guard.send(&Dispatch::new("a", 21).signed(&gateway).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 21).signed(&gateway).post("/pay")).await.status, 200);
 
     // The first token of an era that the guard sees is a replay, which announces nothing.
-    let repeat = of_era(&Dispatch::new("a", (1 << 50) - 9).once(1), 1);
-    assert_eq!(guard.send(&repeat.post("/pay")).await.outcome(), Some(Outcome::Replayed));
+    let repeat = of_era(&StampedRequest::new("a", (1 << 50) - 9).once(1), 1);
+    assert_eq!(guard.send(&repeat.post("/pay")).await.outcome(), Some(FencingOutcome::Replayed));
     let guard = guard.stops().await.start().await;
     assert_eq!(guard.send(&of_era(&far, 1).post("/far")).await.status, 200);
-    assert_refused(&guard.send(&of_era(&Dispatch::new("a", 1 << 60), 1).post("/far")).await, "token-future");
+    assert_refused(
+        &guard.send(&of_era(&StampedRequest::new("a", 1 << 60), 1).post("/far")).await,
+        "token-future",
+    );
     let guard = guard.stops().await.start().await;
-    assert_refused(&guard.send(&of_era(&Dispatch::new("a", 1 << 60), 1).post("/far")).await, "token-future");
+    assert_refused(
+        &guard.send(&of_era(&StampedRequest::new("a", 1 << 60), 1).post("/far")).await,
+        "token-future",
+    );
     assert_eq!(guard.send(&of_era(&far.g(2), 1).post("/far")).await.status, 200);
     assert_eq!(beside.origin.count("/far"), 2);
 }

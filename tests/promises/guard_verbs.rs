@@ -2,9 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{
-    client::{Answer, Ask},
+    client::{ClientResponse, TestRequest},
     gateway::command,
     origin::{Act, Origin},
     patience::{PATIENCE, patiently},
@@ -15,18 +15,18 @@ use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 /// A guard whose store was made for the test.
-struct Guard {
+struct RunningGuard {
     public: SocketAddr,
     admin: SocketAddr,
     file: PathBuf,
-    child: Child,
+    child: ChildProcess,
     _home: TempDir,
 }
 
 /// Exit code, stdout, stderr.
-type Said = (Option<i32>, String, String);
+type CommandOutput = (Option<i32>, String, String);
 
-impl Guard {
+impl RunningGuard {
     async fn before(origin: &Origin) -> Self {
         Self::calling_keys(origin, "plain").await
     }
@@ -51,7 +51,7 @@ impl Guard {
         let arguments = format!("guard -c {} --log-format json", file.display())
             + " --init --floor 1 --ensemble 0123456789abcdef0123456789abcdef";
         let binary = scratch::binaries().join("fencegate");
-        let child = Child::spawn(binary, arguments.split(' ')).expect("setpriv");
+        let child = ChildProcess::spawn(binary, arguments.split(' ')).expect("setpriv");
         let (child, public, admin) = spawn_blocking(move || {
             let admin = address(&child, r#""listener":"admin""#);
             (address(&child, r#""listener":"guard""#), admin, child)
@@ -61,7 +61,7 @@ impl Guard {
         .expect("it listens");
         let guard = Self { public, admin, file, child, _home: home };
         let ready = async {
-            while Ask::get("/ready").to(guard.admin).await.map_or(0, |answer| answer.status) != 200 {
+            while TestRequest::get("/ready").to(guard.admin).await.map_or(0, |answer| answer.status) != 200 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -70,10 +70,10 @@ impl Guard {
     }
 
     /// A dispatch of the operation `name`, as a gateway would stamp it.
-    async fn dispatch(&self, epoch: u64, name: u8) -> Answer {
+    async fn dispatch(&self, epoch: u64, name: u8) -> ClientResponse {
         let operation =
             format!("{};fp={};keep=60;by=idempotency-key", format!("{name:02x}").repeat(32), "cd".repeat(32));
-        let ask = Ask::post("/pay/7")
+        let ask = TestRequest::post("/pay/7")
             .field("Fencing-Token", &format!("v1-{epoch:016x}-00000000-00000001"))
             .field("Fencing-Key", "account/7")
             .field("Fencing-Mode", "exclusive")
@@ -82,7 +82,7 @@ impl Guard {
         ask.to(self.public).await.expect("an answer")
     }
 
-    async fn operator(&self, arguments: &[&str]) -> Said {
+    async fn operator(&self, arguments: &[&str]) -> CommandOutput {
         let admin = self.admin.to_string();
         let all = [&["guard"], arguments, &["--admin", &admin]].concat();
         said(&all).await
@@ -96,13 +96,13 @@ impl Guard {
     }
 }
 
-fn address(child: &Child, listener: &str) -> SocketAddr {
+fn address(child: &ChildProcess, listener: &str) -> SocketAddr {
     let line = child.wait_line(|line| line.contains("listening") && line.contains(listener), PATIENCE);
     let line: Value = serde_json::from_str(&line.expect("it listens")).expect("JSON");
     line["fields"]["address"].as_str().expect("an address").parse().expect("an address")
 }
 
-async fn said(arguments: &[&str]) -> Said {
+async fn said(arguments: &[&str]) -> CommandOutput {
     let output = command(arguments).await.expect("started");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -111,7 +111,7 @@ async fn said(arguments: &[&str]) -> Said {
 #[tokio::test]
 async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
     let origin = Origin::start();
-    let guard = Guard::before(&origin).await;
+    let guard = RunningGuard::before(&origin).await;
     let (code, text, log) = guard.operator(&["show"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert!(text.starts_with("Nothing is unknown"), "{text}");
@@ -156,12 +156,12 @@ async fn what_is_unknown_is_shown_and_resolved_and_forgotten() {
 async fn keys_are_called_as_the_log_may_call_them() {
     for (keys, shown) in [("plain", "account/7"), ("hash", "#"), ("off", "(hidden)")] {
         let origin = Origin::start();
-        let guard = Guard::calling_keys(&origin, keys).await;
+        let guard = RunningGuard::calling_keys(&origin, keys).await;
         origin.script("/pay/7", [Act::Reset]);
         assert_eq!(guard.dispatch(0x12, 0xab).await.reason(), "outcome-unknown");
         assert_eq!(guard.dispatch(0x11, 0xac).await.reason(), "stale");
         for path in ["/api/v1/operations", "/api/v1/keys/account%2F7", "/api/v1/refusals", "/"] {
-            let answer = Ask::get(path).to(guard.admin).await.expect("an answer");
+            let answer = TestRequest::get(path).to(guard.admin).await.expect("an answer");
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             assert_eq!(answer.status, 200, "{path}: {text}");
             assert!(text.contains(shown), "{keys} {path}: {text}");
@@ -181,7 +181,7 @@ async fn keys_are_called_as_the_log_may_call_them() {
 #[tokio::test]
 async fn what_an_operator_calls_done_is_not_done_again() {
     let origin = Origin::start();
-    let guard = Guard::before(&origin).await;
+    let guard = RunningGuard::before(&origin).await;
     origin.script("/pay/7", [Act::Reset]);
     guard.dispatch(0x10, 0xab).await;
     let (code, said, log) =
@@ -197,7 +197,7 @@ async fn what_an_operator_calls_done_is_not_done_again() {
 #[tokio::test]
 async fn what_nobody_knows_of_is_said_so() {
     let origin = Origin::start();
-    let guard = Guard::before(&origin).await;
+    let guard = RunningGuard::before(&origin).await;
     for wrong in [
         &["resolve", "abababababababab", "--as", "done"][..],
         &["resolve", "v1-0000000000000010-00000000-00000001", "--as", "done"],
@@ -219,7 +219,7 @@ async fn what_nobody_knows_of_is_said_so() {
 #[tokio::test]
 async fn the_address_is_taken_from_the_guards_own_file() {
     let origin = Origin::start();
-    let guard = Guard::before(&origin).await;
+    let guard = RunningGuard::before(&origin).await;
     // The file with the real admin address in place of port 0.
     let text = std::fs::read_to_string(&guard.file).expect("our own file");
     let admin = format!(r#""admin":{{"address":"{}"}}"#, guard.admin);

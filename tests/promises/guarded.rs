@@ -5,41 +5,41 @@ use std::time::Duration;
 
 use fencegate::demo::{
     child::Signal,
-    relay::{HeldBack, Relay},
+    relay::{HeldBytes, Relay},
 };
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
-    gateway::{Gateway, Pending},
-    guard::{Guard, Launch},
-    guarded::{Guarded, quick},
-    held::Held,
+    client::{ClientResponse, FencingOutcome, TestRequest},
+    gateway::{Gateway, PendingRequest},
+    guard::{Guard, GuardLaunch},
+    guarded::{GuardedSite, quick},
+    held::HeldRequest,
     history::{ATTEMPT, History},
     origin::Latch,
     patience::{QUIET, patiently},
-    policy::Policy,
+    policy::TestPolicy,
 };
 
 const OLD: &str = "the-old-one";
 const NEXT: &str = "the-next-one";
 
-fn ask(attempt: &str) -> Ask {
-    Ask::post("/pay/7").field(ATTEMPT, attempt)
+fn ask(attempt: &str) -> TestRequest {
+    TestRequest::post("/pay/7").field(ATTEMPT, attempt)
 }
 
 /// A gateway whose request is held back on its way to the guard, and a second gateway.
-struct OnTheWay {
-    guarded: Guarded,
+struct DelayedRequest {
+    guarded: GuardedSite,
     guard: Guard,
     victim: Gateway,
     next: Gateway,
-    asked: Option<Pending>,
-    hold: HeldBack,
+    asked: Option<PendingRequest>,
+    hold: HeldBytes,
     _relay: Relay,
 }
 
-impl OnTheWay {
-    async fn with(launch: fn(Launch) -> Launch, policy: fn(Policy) -> Policy) -> Self {
-        let guarded = Guarded::fresh().await;
+impl DelayedRequest {
+    async fn with(launch: fn(GuardLaunch) -> GuardLaunch, policy: fn(TestPolicy) -> TestPolicy) -> Self {
+        let guarded = GuardedSite::fresh().await;
         let guard = launch(guarded.launch().await).start().await;
         let relay = Relay::start(guard.public).expect("a relay");
         let victim = policy(guarded.policy("victim", &[relay.address()]));
@@ -55,11 +55,11 @@ impl OnTheWay {
     async fn overtaken(&self) {
         self.victim.signal(Signal::STOP);
         let next = self.next.send(&ask(NEXT)).await;
-        assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)));
+        assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)));
         self.hold.release();
     }
 
-    async fn answer(&mut self) -> Answer {
+    async fn answer(&mut self) -> ClientResponse {
         self.asked.take().expect("asked and not hung up").answer().await
     }
 
@@ -73,13 +73,13 @@ impl OnTheWay {
 
 #[tokio::test]
 async fn what_a_sleeper_left_on_the_way_is_refused_and_sent_once_more_when_it_wakes() {
-    let mut it = OnTheWay::with(|launch| launch, |policy| policy).await;
+    let mut it = DelayedRequest::with(|launch| launch, |policy| policy).await;
     it.overtaken().await;
     it.guard.decides("stale", 1.0).await;
     assert_eq!(it.executed(), [NEXT], "the upstream has seen nothing of it");
     it.victim.signal(Signal::CONT);
     let answer = it.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     let log = it.guarded.site.origin.log();
     let tokens: Vec<_> = log.records.iter().map(|record| record.stamped()).collect();
     assert_eq!((tokens.len(), answer.token()), (2, Some(tokens[1])));
@@ -90,7 +90,7 @@ async fn what_a_sleeper_left_on_the_way_is_refused_and_sent_once_more_when_it_wa
 
 #[tokio::test]
 async fn what_nobody_waits_for_any_more_is_not_sent_once_more() {
-    let mut it = OnTheWay::with(|launch| launch, |policy| policy).await;
+    let mut it = DelayedRequest::with(|launch| launch, |policy| policy).await;
     it.asked.take().expect("asked").hang_up();
     let gone = async {
         while it.victim.metrics().await.sum("fencegate_requests_total", &["\"pay\"", "\"499\""]) < 1.0 {
@@ -111,20 +111,20 @@ async fn what_nobody_waits_for_any_more_is_not_sent_once_more() {
 #[tokio::test]
 async fn where_something_may_stand_between_a_stale_request_is_unknown_and_not_repeated() {
     let mut it =
-        OnTheWay::with(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false)).await;
+        DelayedRequest::with(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false)).await;
     it.overtaken().await;
     it.guard.decides("stale", 1.0).await;
     it.victim.signal(Signal::CONT);
     let executed = it.executed();
     let answer = it.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(Outcome::Unknown), None));
+    assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(FencingOutcome::Unknown), None));
     assert_eq!((executed.len(), it.guarded.site.origin.log().records.len()), (1, 1));
 }
 
 #[tokio::test]
 async fn a_guard_that_looks_on_lets_the_late_request_through_and_its_client_is_told() {
-    let mut it = OnTheWay::with(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
+    let mut it = DelayedRequest::with(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
     it.overtaken().await;
     it.victim.signal(Signal::CONT);
     let answer = it.answer().await;
@@ -134,23 +134,27 @@ async fn a_guard_that_looks_on_lets_the_late_request_through_and_its_client_is_t
 }
 
 /// The holder dies with its request at the upstream. Its session ends, and its lock; its request does not.
-async fn killed_at_work(launch: fn(Launch) -> Launch, policy: fn(Policy) -> Policy) -> Killed {
-    let guarded = Guarded::fresh().await;
+async fn killed_at_work(
+    launch: fn(GuardLaunch) -> GuardLaunch,
+    policy: fn(TestPolicy) -> TestPolicy,
+) -> KilledGateway {
+    let guarded = GuardedSite::fresh().await;
     let guard = launch(guarded.launch().await).start().await;
     let start = |name| {
         let policy = policy(guarded.policy(name, &[guard.public]));
         async move { Gateway::start(&policy).await }
     };
     let (one, two) = tokio::join!(start("one"), start("two"));
-    let Held { request: lost, record: first, latch } = guarded.site.origin.holds_one(&one, ask(OLD)).await;
+    let HeldRequest { request: lost, record: first, latch } =
+        guarded.site.origin.holds_one(&one, ask(OLD)).await;
     one.signal(Signal::KILL);
     assert!(lost.result().await.is_err(), "nobody is left to answer");
     let epoch = first.stamped().number();
-    Killed { guarded, guard, two, latch, epoch }
+    KilledGateway { guarded, guard, two, latch, epoch }
 }
 
-struct Killed {
-    guarded: Guarded,
+struct KilledGateway {
+    guarded: GuardedSite,
     guard: Guard,
     two: Gateway,
     latch: Latch,
@@ -182,12 +186,12 @@ async fn who_waits_in_vain_is_told_busy_and_may_repeat_it_under_the_same_tenure(
     .await;
     let busy = it.two.send(&ask(NEXT)).await;
     assert_eq!((busy.status, busy.reason().as_str()), (503, "busy"));
-    assert_eq!(busy.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(busy.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(busy.field("retry-after").is_some());
     it.latch.let_go();
     it.guard.gauge_becomes("fencegate_guard_in_flight", 0.0).await;
     let done = it.two.send(&ask("again")).await;
-    assert_eq!((done.status, done.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((done.status, done.outcome()), (200, Some(FencingOutcome::Done)));
     let (busy, done) = (busy.token().expect("stamped"), done.token().expect("stamped"));
     assert!(done.same_tenure(busy) && done.dispatch() == busy.dispatch() + 1, "{busy} {done}");
     let mut history = History::of(&it.guarded.site.origin.log());
@@ -204,7 +208,7 @@ async fn where_something_may_stand_between_a_busy_guard_means_an_unknown_outcome
     .await;
     let answer = it.two.send(&ask(NEXT)).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(Outcome::Unknown), None));
+    assert_eq!((answer.outcome(), answer.field("retry-after")), (Some(FencingOutcome::Unknown), None));
     assert_eq!(it.guarded.site.origin.count("/pay/7"), 1);
     it.latch.let_go();
 }

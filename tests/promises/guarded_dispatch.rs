@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
-    guard::{Guard, Launch},
-    guarded::{Guarded, quick},
-    held::Held,
+    guard::{Guard, GuardLaunch},
+    guarded::{GuardedSite, quick},
+    held::HeldRequest,
     history::History,
     origin::Act,
     patience::patiently,
@@ -18,43 +18,43 @@ use serde_json::json;
 use super::clients_share::from;
 
 /// A gateway that keeps its tenure between requests.
-async fn keeping(guarded: &Guarded, guard: &Guard) -> Gateway {
+async fn keeping(guarded: &GuardedSite, guard: &Guard) -> Gateway {
     let policy = guarded.policy("gw-1", &[guard.public]);
     Gateway::start(&policy.keeping("20s")).await
 }
 
 #[track_caller]
-fn assert_later(answer: &Answer, reason: &str) {
+fn assert_later(answer: &ClientResponse, reason: &str) {
     assert_eq!((answer.status, answer.reason().as_str()), (503, reason), "{answer:?}");
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(answer.field("retry-after").is_some());
 }
 
 /// Asserts that the answer belongs to the refused tenure, and has the next dispatch number.
 #[track_caller]
-fn assert_goes_on(refused: &Answer, done: &Answer) {
-    assert_eq!((done.status, done.outcome()), (200, Some(Outcome::Done)), "{done:?}");
+fn assert_goes_on(refused: &ClientResponse, done: &ClientResponse) {
+    assert_eq!((done.status, done.outcome()), (200, Some(FencingOutcome::Done)), "{done:?}");
     let (refused, done) = (refused.token().expect("stamped"), done.token().expect("stamped"));
     assert!(done.same_tenure(refused) && done.dispatch() == refused.dispatch() + 1, "{refused}, then {done}");
 }
 
 #[tokio::test]
 async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).start().await;
     let gateway = keeping(&guarded, &guard).await;
     guarded.site.origin.script("/pay/7", [Act::Reset]);
-    let broken = gateway.send(&Ask::post("/pay/7")).await;
+    let broken = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((broken.status, broken.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!((broken.outcome(), broken.field("retry-after")), (Some(Outcome::Unknown), None));
+    assert_eq!((broken.outcome(), broken.field("retry-after")), (Some(FencingOutcome::Unknown), None));
 
-    let early = gateway.send(&Ask::post("/pay/7")).await;
+    let early = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_later(&early, "in-doubt");
     let (broken, second) = (broken.token().expect("stamped"), early.token().expect("stamped"));
     assert!(second.number() > broken.number(), "the tenure of an unknown outcome is over");
-    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200, "another key is free");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200, "another key is free");
     guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
-    assert_goes_on(&early, &gateway.send(&Ask::post("/pay/7")).await);
+    assert_goes_on(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
     let log = guarded.site.origin.log();
     let times: Vec<_> = log.on("/pay/7").map(|record| record.arrived).collect();
     assert!(times.len() == 2 && times[1] - times[0] >= Duration::from_secs(2), "{times:?}");
@@ -63,17 +63,17 @@ async fn what_is_in_doubt_is_waited_for_by_a_tenure_that_is_kept() {
 /// The guard counts the clients that the gateway names: who has too many there is told so, and who has not is served.
 #[tokio::test]
 async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispatched() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits", json!({"per_client": 1})).start().await;
     let gateway = keeping(&guarded, &guard).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200);
-    let holder = guarded.site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200);
+    let holder = guarded.site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
 
-    let refused = gateway.send(&Ask::post("/pay/8")).await;
+    let refused = gateway.send(&TestRequest::post("/pay/8")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (429, "client-limit"), "{refused:?}");
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(refused.field("retry-after").is_some());
-    let other = from("127.0.0.2", &gateway, Ask::post("/pay/9")).await.expect("no panic");
+    let other = from("127.0.0.2", &gateway, TestRequest::post("/pay/9")).await.expect("no panic");
     assert_eq!(other.status, 200, "another client has its own share: {other:?}");
     assert_eq!(guarded.site.origin.count("/pay/8"), 1, "it was dispatched");
 
@@ -81,7 +81,7 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
     let done = async {
         loop {
             // The guard learns the end of the first request when the answer ends.
-            let answer = gateway.send(&Ask::post("/pay/8")).await;
+            let answer = gateway.send(&TestRequest::post("/pay/8")).await;
             if answer.status != 429 {
                 return answer;
             }
@@ -92,36 +92,36 @@ async fn a_clients_limit_at_a_guard_is_told_to_this_client_and_nothing_is_dispat
 
 #[tokio::test]
 async fn a_guard_that_was_killed_lets_nothing_in_for_a_while_and_then_goes_on() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).without_rest().start().await;
     let gateway = keeping(&guarded, &guard).await;
-    let first = gateway.send(&Ask::post("/pay/7")).await;
+    let first = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(first.status, 200);
     let guard = guard.dies().await.start().await;
-    let early = gateway.send(&Ask::post("/pay/7")).await;
+    let early = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_later(&early, "quarantine");
     let epochs = (first.token().expect("stamped").number(), early.token().expect("stamped").number());
     assert!(epochs.1 > epochs.0, "whatever ran before the crash is over");
     guard.becomes_ready().await;
-    assert_goes_on(&early, &gateway.send(&Ask::post("/pay/7")).await);
+    assert_goes_on(&early, &gateway.send(&TestRequest::post("/pay/7")).await);
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
 }
 
 #[tokio::test]
 async fn while_its_guard_is_away_nothing_is_sent_and_its_return_is_noticed_by_itself() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = keeping(&guarded, &guard).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let launch = guard.stops().await;
     for _ in 0..2 {
-        let away = gateway.send(&Ask::post("/pay/7")).await;
+        let away = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((away.status, away.reason().as_str()), (502, "upstream-connect"));
-        assert_eq!(away.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(away.outcome(), Some(FencingOutcome::NotDispatched));
     }
     let _guard = launch.start().await;
-    let back = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((back.status, back.outcome()), (200, Some(Outcome::Done)), "{back:?}");
+    let back = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((back.status, back.outcome()), (200, Some(FencingOutcome::Done)), "{back:?}");
     assert_eq!(guarded.site.origin.count("/pay/7"), 2);
     History::of(&guarded.site.origin.log()).assert_holds();
 }
@@ -129,38 +129,38 @@ async fn while_its_guard_is_away_nothing_is_sent_and_its_return_is_noticed_by_it
 /// The guard is killed with the request at the upstream: nobody will ever know.
 #[tokio::test]
 async fn a_guard_that_is_killed_at_work_leaves_an_unknown_outcome_and_no_overlap() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).with("/max_execution", "3s").start().await;
     let gateway = keeping(&guarded, &guard).await;
-    let Held { request: lost, latch, .. } =
-        guarded.site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let launch: Launch = guard.dies().await;
+    let HeldRequest { request: lost, latch, .. } =
+        guarded.site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let launch: GuardLaunch = guard.dies().await;
     let lost = lost.answer().await;
     assert_eq!((lost.status, lost.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!(lost.outcome(), Some(Outcome::Unknown));
+    assert_eq!(lost.outcome(), Some(FencingOutcome::Unknown));
     let guard = launch.start().await;
-    assert_later(&gateway.send(&Ask::post("/pay/7")).await, "quarantine");
+    assert_later(&gateway.send(&TestRequest::post("/pay/7")).await, "quarantine");
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
     latch.let_go();
     guard.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     History::of(&guarded.site.origin.log()).assert_holds();
 }
 
 /// The guard's own upstream is away: that is told in the same words as without a guard.
 #[tokio::test]
 async fn an_upstream_that_is_away_behind_its_guard_is_told_and_nothing_is_in_doubt() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = nobody.local_addr().expect("bound");
     drop(nobody);
     let guard = launch.clone().with("/upstream/endpoint", format!("http://{address}")).start().await;
     let gateway = keeping(&guarded, &guard).await;
-    let away = gateway.send(&Ask::post("/pay/7")).await;
+    let away = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((away.status, away.reason().as_str()), (502, "upstream-connect"));
-    assert_eq!(away.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(away.outcome(), Some(FencingOutcome::NotDispatched));
     guard.stops().await;
     let _guard = launch.start().await;
-    assert_goes_on(&away, &gateway.send(&Ask::post("/pay/7")).await);
+    assert_goes_on(&away, &gateway.send(&TestRequest::post("/pay/7")).await);
 }

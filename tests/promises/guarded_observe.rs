@@ -1,19 +1,19 @@
 //! A route that only looks on stops nobody: what it would have refused goes out without a token, and says so.
 
 use fencegate_tests::{
-    client::{Answer, Ask},
+    client::{ClientResponse, TestRequest},
     gateway::Gateway,
-    guarded::Guarded,
-    policy::Policy,
-    site::Site,
+    guarded::GuardedSite,
+    policy::TestPolicy,
+    site::TestSite,
 };
 
-fn observing(policy: Policy) -> Policy {
+fn observing(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/enforce", "observe").with("/routes/0/fence/wait", "200ms")
 }
 
 #[track_caller]
-fn assert_observed(answer: &Answer, reason: &str) {
+fn assert_observed(answer: &ClientResponse, reason: &str) {
     let told = answer.field("fencing-outcome").unwrap_or_default();
     let noted = told.split(';').any(|part| part.trim() == format!("observe={reason}"));
     assert!(answer.status == 200 && told.starts_with("done") && noted, "{answer:?}");
@@ -21,14 +21,14 @@ fn assert_observed(answer: &Answer, reason: &str) {
 
 #[tokio::test]
 async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
         Gateway::start(&observing(site.policy("gw-2"))).await
     },);
-    let alone = two.send(&Ask::post("/pay/7")).await;
+    let alone = two.send(&TestRequest::post("/pay/7")).await;
     assert!(alone.field("fencing-outcome").is_some_and(|told| !told.contains("observe")), "{alone:?}");
-    let first = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let second = two.send(&Ask::post("/pay/7").field("Fencing-Token", "forged")).await;
+    let first = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let second = two.send(&TestRequest::post("/pay/7").field("Fencing-Token", "forged")).await;
     assert_observed(&second, "locked");
     assert_eq!(second.field("fencing-token"), None);
     first.finishes().await;
@@ -40,29 +40,29 @@ async fn what_is_locked_elsewhere_passes_without_a_token_and_is_reported() {
 /// The client may have asked another gateway since.
 #[tokio::test]
 async fn what_a_client_no_longer_waits_for_is_not_sent_without_a_lock_either() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(async { Gateway::start(&site.policy("gw-1")).await }, async {
         let patient = observing(site.policy("gw-2")).with("/routes/0/fence/wait", "20s");
         Gateway::start(&patient).await
     },);
-    let first = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let second = two.begin(Ask::post("/pay/7"));
+    let first = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let second = two.begin(TestRequest::post("/pay/7"));
     two.gauge_becomes("fencegate_lock_waiters", 1.0).await;
     second.hang_up();
     two.gauge_becomes("fencegate_lock_waiters", 0.0).await;
     first.finishes().await;
     // A later request runs after the place where the abandoned request would have been sent.
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
 #[tokio::test]
 async fn what_has_no_key_passes_without_a_token_and_is_reported() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = observing(site.policy("gw-1")).with("/routes/0/fence/key", "account/{query.account}");
     let gateway = Gateway::start(&policy).await;
-    assert_observed(&gateway.send(&Ask::post("/pay/7")).await, "key-missing");
-    let keyed = gateway.send(&Ask::post("/pay/7?account=7")).await;
+    assert_observed(&gateway.send(&TestRequest::post("/pay/7")).await, "key-missing");
+    let keyed = gateway.send(&TestRequest::post("/pay/7?account=7")).await;
     assert_eq!(keyed.field("fencing-outcome").map(|told| told.contains("observe")), Some(false));
     assert!(site.origin.log().records[0].token().is_none());
     assert!(site.origin.log().records[1].token().is_some());
@@ -71,16 +71,16 @@ async fn what_has_no_key_passes_without_a_token_and_is_reported() {
 /// The gateway and the guard both only observe. An installation begins like that.
 #[tokio::test]
 async fn behind_a_guard_that_only_counts_what_has_no_token_it_passes_and_is_reported() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/missing", "observe").start().await;
     let (one, two) =
         tokio::join!(async { Gateway::start(&guarded.policy("gw-1", &[guard.public])).await }, async {
             Gateway::start(&observing(guarded.policy("gw-2", &[guard.public]))).await
         },);
-    let first = guarded.site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    assert_observed(&two.send(&Ask::post("/pay/7")).await, "locked");
+    let first = guarded.site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    assert_observed(&two.send(&TestRequest::post("/pay/7")).await, "locked");
     assert_eq!(guard.decided("bypass").await, 1.0);
     assert_eq!(first.finishes().await.status, 200);
-    let own = two.send(&Ask::post("/pay/7")).await;
+    let own = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(own.field("fencing-outcome").map(|told| told.contains("observe")), Some(false), "{own:?}");
 }

@@ -7,12 +7,12 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     guard::Guard,
-    guarded::{Guarded, operator},
+    guarded::{GuardedSite, operator},
     history::History,
-    load::{Load, Plan, Told},
+    load::{AttemptResult, Load, LoadPlan},
     patience::patiently,
     scratch,
 };
@@ -20,9 +20,9 @@ use serde_json::json;
 use tempfile::TempDir;
 
 /// A folder with private keys, and the file with the public ones that a guard reads.
-struct Keys(TempDir);
+struct KeyFiles(TempDir);
 
-impl Keys {
+impl KeyFiles {
     fn new() -> Self {
         Self(scratch::place())
     }
@@ -51,18 +51,18 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("our own path")
 }
 
-async fn guard(guarded: &Guarded, keys: &Keys) -> Guard {
+async fn guard(guarded: &GuardedSite, keys: &KeyFiles) -> Guard {
     guarded.launch().await.with("/tickets", json!({"public_keys_file": text(&keys.public())})).start().await
 }
 
-async fn signing(guarded: &Guarded, name: &str, guard: &Guard, key: &Path) -> Gateway {
+async fn signing(guarded: &GuardedSite, name: &str, guard: &Guard, key: &Path) -> Gateway {
     let policy = guarded.policy(name, &[guard.public]);
     Gateway::start(&policy.with("/tickets", json!({"signing_key_file": text(key)}))).await
 }
 
 #[tokio::test]
 async fn a_guard_that_knows_the_gateways_key_lets_its_requests_in_and_those_of_others_not() {
-    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
     let (ours, strange) = (keys.make("ours").await, keys.make("strange").await);
     keys.publish(&[&ours]).await;
     let guard = guard(&guarded, &keys).await;
@@ -72,37 +72,37 @@ async fn a_guard_that_knows_the_gateways_key_lets_its_requests_in_and_those_of_o
         guarded.gateway("gw-3", &guard),
     );
     for _ in 0..2 {
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
     for refused in [&stranger, &silent] {
-        let answer = refused.send(&Ask::post("/pay/7")).await;
+        let answer = refused.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         refused.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
     }
     assert_eq!((guard.decided("ticket-invalid").await, guard.decided("ticket-missing").await), (1.0, 1.0));
     // The refused requests have moved no mark, so our own request is let in.
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(guarded.site.origin.count("/pay/7"), 3);
 }
 
 #[tokio::test]
 async fn a_strangers_key_is_believed_from_the_moment_on_that_it_is_published() {
-    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
     let (ours, strange) = (keys.make("ours").await, keys.make("strange").await);
     keys.publish(&[&strange]).await;
     let guard = guard(&guarded, &keys).await;
     let gateway = signing(&guarded, "gw-1", &guard, &ours).await;
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
     keys.publish(&[&strange, &ours]).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
 #[tokio::test]
 async fn a_guard_may_fetch_the_keys_from_the_gateways_admin_listener() {
-    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
     let key = keys.make("ours").await;
     let launch = guarded.launch().await;
     // The gateway is ready before the guard takes the gateway's tickets.
@@ -111,7 +111,7 @@ async fn a_guard_may_fetch_the_keys_from_the_gateways_admin_listener() {
     let launch = unguarded.stops().await;
     let url = format!("http://{}/jwks.json", gateway.admin);
     let _guard = launch.with("/tickets", json!({"jwks_url": url})).start().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let published = gateway.admin("/jwks.json").await;
     let private = fs::read_to_string(&key).expect("our own file");
     let private: serde_json::Value = serde_json::from_str(&private).expect("JSON");
@@ -120,7 +120,7 @@ async fn a_guard_may_fetch_the_keys_from_the_gateways_admin_listener() {
 }
 
 fn load(name: &str, gateway: &Gateway) -> Load {
-    let plan = Plan {
+    let plan = LoadPlan {
         gateways: vec![gateway.public],
         paths: (0..3).map(|key| format!("/pay/{key}")).collect(),
         clients: 3,
@@ -130,14 +130,14 @@ fn load(name: &str, gateway: &Gateway) -> Load {
     Load::start(name, &plan)
 }
 
-async fn more(guarded: &Guarded, count: usize) {
+async fn more(guarded: &GuardedSite, count: usize) {
     let before = guarded.site.origin.log().records.len();
     guarded.site.origin.when("more requests", |log| log.records.get(before + count).map(drop)).await;
 }
 
 #[tokio::test]
 async fn keys_are_rotated_under_load_without_a_request_that_fails() {
-    let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+    let (guarded, keys) = (GuardedSite::fresh().await, KeyFiles::new());
     let (old, new) = (keys.make("old").await, keys.make("new").await);
     keys.publish(&[&old]).await;
     let guard = guard(&guarded, &keys).await;
@@ -149,7 +149,7 @@ async fn keys_are_rotated_under_load_without_a_request_that_fails() {
     let second = signing(&guarded, "gw-2", &guard, &new).await;
     let on_second = load("second", &second);
     more(&guarded, 60).await;
-    let mut told: Vec<Told> = on_first.stop().await;
+    let mut told: Vec<AttemptResult> = on_first.stop().await;
     first.signal(Signal::TERM);
     assert!(first.exit().await.success());
 
@@ -166,7 +166,7 @@ async fn keys_are_rotated_under_load_without_a_request_that_fails() {
     History::of(&guarded.site.origin.log()).with(&told).assert_holds();
     // The guard looks at the file once a second: soon it has forgotten the old key.
     let late = signing(&guarded, "gw-4", &guard, &old).await;
-    let refused = async { while late.send(&Ask::post("/pay/7")).await.status == 200 {} };
+    let refused = async { while late.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
     patiently("the end of the old key", refused, || guard.log()).await;
-    assert_eq!(late.send(&Ask::post("/pay/7")).await.reason(), "guard");
+    assert_eq!(late.send(&TestRequest::post("/pay/7")).await.reason(), "guard");
 }

@@ -4,30 +4,30 @@ use std::{fs, net::SocketAddr};
 
 use fencegate_tests::{
     balancer::Balancer,
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     ensemble::free_ports,
-    gateway::{Gateway, Launch},
+    gateway::{Gateway, GatewayLaunch},
     guard::{self, ENSEMBLE},
-    guarded::Guarded,
-    hop::{Hop, Shows},
-    hosts::Hosts,
+    guarded::GuardedSite,
+    hop::{HttpProxy, ViaMode},
+    hosts::HostsFile,
     patience::patiently,
 };
 use serde_json::json;
 
 #[track_caller]
-fn assert_distrusted(answer: &Answer, reason: &str) {
+fn assert_distrusted(answer: &ClientResponse, reason: &str) {
     assert_eq!((answer.status, answer.reason().as_str()), (503, reason), "{answer:?}");
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(answer.field("retry-after").is_some());
 }
 
-async fn at(guarded: &Guarded, guards: &[SocketAddr]) -> Gateway {
+async fn at(guarded: &GuardedSite, guards: &[SocketAddr]) -> Gateway {
     Gateway::start(&guarded.policy("gw-1", guards)).await
 }
 
 async fn says_why(gateway: &Gateway, part: &'static str) {
-    let why = move |line: &fencegate_tests::gateway::Line| {
+    let why = move |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "guard.distrusted" && line.field("why").contains(part)
     };
     gateway.says(part, why).await;
@@ -36,17 +36,17 @@ async fn says_why(gateway: &Gateway, part: &'static str) {
 /// Neither guard knows what the other guard has let in.
 #[tokio::test]
 async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_request() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let (one, two) = (guarded.guard().await, guarded.guard().await);
     let gateway = at(&guarded, &[one.public, two.public]).await;
     for _ in 0..4 {
-        assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard-split");
+        assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard-split");
     }
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
     says_why(&gateway, "different stores").await;
     // An operator ends the wrong one.
     two.stops().await;
-    let served = async { while gateway.send(&Ask::post("/pay/7")).await.status != 200 {} };
+    let served = async { while gateway.send(&TestRequest::post("/pay/7")).await.status != 200 {} };
     patiently("one to be believed", served, || gateway.log()).await;
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
@@ -55,33 +55,33 @@ async fn nothing_is_sent_to_two_guards_with_a_store_each_not_even_the_first_requ
 #[tokio::test]
 async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
     const NAME: &str = "guard.test";
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let one = guarded.guard().await;
     let port = one.public.port();
     let beside = guarded.launch().await.with("/listener/address", format!("127.0.0.2:{port}"));
     let _two = beside.start().await;
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1"]);
     let policy = guarded
         .policy("gw-1", &[])
         .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
         .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}));
-    let gateway = Launch::new(&policy).seeing(&hosts).start().await;
+    let gateway = GatewayLaunch::new(&policy).seeing(&hosts).start().await;
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
     hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
-    let split = async { while gateway.send(&Ask::post("/pay/7")).await.status == 200 {} };
+    let split = async { while gateway.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
     patiently("the second guard to be seen", split, || gateway.log()).await;
     let told = |path: &str| guarded.site.origin.count(path);
     for path in ["/pay/8", "/pay/9"] {
-        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard-split");
+        assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard-split");
         assert_eq!(told(path), 0, "{path}");
     }
     says_why(&gateway, "different stores").await;
 
     hosts.say(NAME, &["127.0.0.1"]);
-    let served = async { while gateway.send(&Ask::post("/pay/8")).await.status != 200 {} };
+    let served = async { while gateway.send(&TestRequest::post("/pay/8")).await.status != 200 {} };
     patiently("the one that is left to be believed", served, || gateway.log()).await;
     assert_eq!(told("/pay/8"), 1);
 }
@@ -90,10 +90,11 @@ async fn two_guards_behind_one_name_that_do_not_share_a_store_get_nothing() {
 #[tokio::test]
 async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
     const NAME: &str = "guard.test";
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let port = free_ports(1)[0];
-    let at = |launch: guard::Launch, host: &str| launch.with("/listener/address", format!("{host}:{port}"));
-    let hosts = Hosts::none();
+    let at =
+        |launch: guard::GuardLaunch, host: &str| launch.with("/listener/address", format!("{host}:{port}"));
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
     let policy = guarded
         .policy("gw-1", &[])
@@ -101,14 +102,14 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
         .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}))
         // Each request makes a new connection, to either address.
         .with("/upstreams/ledger/pool", json!({"max_idle": 0}));
-    let gateway = Launch::new(&policy).seeing(&hosts).start().await;
+    let gateway = GatewayLaunch::new(&policy).seeing(&hosts).start().await;
     gateway.becomes_ready().await;
     let mut number = 0;
     let mut served = async |what: &str| {
         for _ in 0..6 {
             number += 1;
             let path = format!("/pay/{number}");
-            let answer = gateway.send(&Ask::post(&path)).await;
+            let answer = gateway.send(&TestRequest::post(&path)).await;
             assert_eq!(answer.status, 200, "{what}: {answer:?}\n{}", gateway.log());
             assert_eq!(guarded.site.origin.count(&path), 1);
             gateway.looks_up("good").await;
@@ -127,10 +128,10 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
 
     // A guard that comes up at the dead address is another guard. It gets nothing.
     let second = at(guarded.launch().await, "127.0.0.1").start().await;
-    let split = async { while gateway.send(&Ask::post("/pay/7")).await.status == 200 {} };
+    let split = async { while gateway.send(&TestRequest::post("/pay/7")).await.status == 200 {} };
     patiently("the second guard to be seen", split, || gateway.log()).await;
     for path in ["/pay/70", "/pay/71", "/pay/72", "/pay/73"] {
-        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard-split");
+        assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard-split");
         assert_eq!(guarded.site.origin.count(path), 0, "{path}");
     }
     says_why(&gateway, "different stores").await;
@@ -142,12 +143,12 @@ async fn a_guard_with_two_addresses_is_served_through_each_that_answers() {
 /// Two gateways may have the list in different orders. Each would otherwise use another guard.
 #[tokio::test]
 async fn two_gateways_with_two_guards_never_use_one_each() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let (one, two) = (guarded.guard().await, guarded.guard().await);
     let orders = [[one.public, two.public], [two.public, one.public]];
     let (first, second) = tokio::join!(at(&guarded, &orders[0]), at(&guarded, &orders[1]));
     for gateway in [&first, &second] {
-        assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard-split");
+        assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard-split");
     }
     assert_eq!(guarded.site.origin.count("/pay/7"), 0);
 }
@@ -155,26 +156,26 @@ async fn two_gateways_with_two_guards_never_use_one_each() {
 /// Two guards behind one address of a cluster, where an operator has asked for two replicas.
 #[tokio::test]
 async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_the_second_one() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let (one, two) = (guarded.guard().await, guarded.guard().await);
     let balancer = Balancer::to(&[one.public, two.public]).await;
     let gateway = at(&guarded, &[balancer.address]).await;
     let origin = &guarded.site.origin;
-    let first = origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let first = origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     // The one connection is in use, so this request needs a second connection.
-    assert_distrusted(&gateway.send(&Ask::post("/pay/8")).await, "guard-split");
+    assert_distrusted(&gateway.send(&TestRequest::post("/pay/8")).await, "guard-split");
     says_why(&gateway, "two guards answer at this address").await;
     assert_eq!(first.finishes().await.status, 200);
     // The connection to the first guard is not used either: nobody knows which guard is the right one.
     for _ in 0..4 {
-        assert_distrusted(&gateway.send(&Ask::post("/pay/9")).await, "guard-split");
+        assert_distrusted(&gateway.send(&TestRequest::post("/pay/9")).await, "guard-split");
     }
     assert_eq!((origin.count("/pay/8"), origin.count("/pay/9")), (0, 0));
     // An operator stops the wrong guard and restarts the other one.
     two.stops().await;
     let one = one.stops().await.start().await;
     balancer.leads_to(&[one.public]);
-    let served = async { while gateway.send(&Ask::post("/pay/9")).await.status != 200 {} };
+    let served = async { while gateway.send(&TestRequest::post("/pay/9")).await.status != 200 {} };
     patiently("the one that is left to be believed", served, || gateway.log()).await;
     assert_eq!(origin.count("/pay/9"), 1);
 }
@@ -182,17 +183,17 @@ async fn two_guards_behind_one_address_are_found_out_before_anything_is_sent_to_
 /// The floor of the new store is below tokens that the old guard let in. The new store has never seen those tokens.
 #[tokio::test]
 async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_before() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let balancer = Balancer::to(&[]).await;
     let (one, two) = (guarded.guard().await, guarded.launch().await);
     balancer.leads_to(&[one.public]);
     let gateway = at(&guarded, &[balancer.address]).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let one = one.stops().await;
     let two = two.start().await;
     balancer.leads_to(&[two.public]);
     for path in ["/pay/7", "/pay/8"] {
-        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard");
+        assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard");
     }
     says_why(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
@@ -200,27 +201,27 @@ async fn nothing_is_sent_to_a_guard_made_anew_that_knows_less_than_the_one_befor
     two.stops().await;
     let one = one.start().await;
     balancer.leads_to(&[one.public]);
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 /// The guard was asked who it is. While its answer is on the way, the guard lets other requests in.
 #[tokio::test]
 async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_who_it_is() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
-    let hop = Hop::to(guard.public, Shows::Nothing).await;
-    let gateway = Launch::new(&guarded.policy("gw-1", &[hop.address()])).workers(1).start().await;
+    let hop = HttpProxy::to(guard.public, ViaMode::Nothing).await;
+    let gateway = GatewayLaunch::new(&guarded.policy("gw-1", &[hop.address()])).workers(1).start().await;
     gateway.becomes_ready().await;
     let origin = &guarded.site.origin;
-    let first = origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let first = origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     // The one connection is in use, so this request needs a second connection.
     let kept = hop.keeps_announcement();
-    let second = gateway.begin(Ask::post("/pay/8"));
+    let second = gateway.begin(TestRequest::post("/pay/8"));
     kept.said().await;
     assert_eq!(first.finishes().await.status, 200);
     // This request goes over the first connection. Its token is newer than any that the guard had seen when it was
     // asked.
-    assert_eq!(gateway.send(&Ask::post("/pay/9")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/9")).await.status, 200);
     kept.let_go();
     let answer = second.answer().await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -229,16 +230,16 @@ async fn a_guard_is_not_taken_for_an_older_one_by_what_it_lets_in_while_it_says_
 
 #[tokio::test]
 async fn a_guard_that_is_just_away_is_not_one_to_distrust() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     // The balancer accepts the connection and closes it before an answer.
     let balancer = Balancer::to(&[nobody()]).await;
     let gateway = at(&guarded, &[balancer.address]).await;
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"), "{answer:?}");
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     balancer.leads_to(&[guard.public]);
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(!gateway.log().contains("guard.distrusted"), "{}", gateway.log());
 }
 
@@ -250,7 +251,7 @@ fn nobody() -> SocketAddr {
 /// What a guard says of itself is for gateways, and so is what it can be asked for.
 #[tokio::test]
 async fn nobody_asks_a_guard_through_its_gateway() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let policy = guarded.policy("gw-1", &[guard.public]).with("/unmatched", json!({"pass": "ledger"}));
     let gateway = Gateway::start(&policy).await;
@@ -262,32 +263,32 @@ async fn nobody_asks_a_guard_through_its_gateway() {
         "/.fencegate/",
         "/.fencegate",
     ] {
-        for ask in [Ask::get(path), Ask::post(path)] {
+        for ask in [TestRequest::get(path), TestRequest::post(path)] {
             let answer = gateway.send(&ask).await;
             assert_eq!((answer.status, answer.reason().as_str()), (404, "no-route"), "{path}: {answer:?}");
         }
     }
     for path in ["//.fencegate/v1/guard", "/x/../.fencegate/v1/guard", "/.fencegate%2fv1/guard"] {
-        assert_eq!(gateway.send(&Ask::get(path)).await.reason(), "ambiguous-path", "{path}");
+        assert_eq!(gateway.send(&TestRequest::get(path)).await.reason(), "ambiguous-path", "{path}");
     }
-    assert_eq!(gateway.send(&Ask::get("/fencegate/v1/guard")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/fencegate/v1/guard")).await.status, 200);
     assert_eq!(guarded.site.origin.log().records.len(), 1);
 }
 
 #[tokio::test]
 async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;
     let older = launch.copied();
     let guard = launch.start().await;
     let gateway = at(&guarded, &[guard.public]).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let launch = guard.stops().await;
     let newer = launch.copied();
     fs::copy(older.store(), launch.store()).expect("restored");
     let guard = launch.start().await;
     for path in ["/pay/7", "/pay/8"] {
-        assert_distrusted(&gateway.send(&Ask::post(path)).await, "guard");
+        assert_distrusted(&gateway.send(&TestRequest::post(path)).await, "guard");
     }
     says_why(&gateway, "older store").await;
     assert_eq!(guarded.site.origin.log().records.len(), 1);
@@ -295,25 +296,25 @@ async fn nothing_is_sent_to_a_guard_whose_store_was_restored_from_an_older_copy(
     let launch = guard.stops().await;
     fs::copy(newer.store(), launch.store()).expect("restored");
     let _guard = launch.start().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 #[tokio::test]
 async fn nothing_is_sent_to_a_guard_of_another_installation() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch_of(ENSEMBLE).await.start().await;
     let gateway = at(&guarded, &[guard.public]).await;
-    assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard");
+    assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard");
     says_why(&gateway, "another installation").await;
     assert_eq!(guarded.site.origin.log().records.len(), 0);
 }
 
 #[tokio::test]
 async fn nothing_is_sent_to_a_service_that_is_no_guard() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let door = guarded.site.origin.door("no guard");
     let gateway = at(&guarded, &[door]).await;
-    for ask in [Ask::post("/pay/7"), Ask::post("/pay/7"), Ask::get("/pay/7")] {
+    for ask in [TestRequest::post("/pay/7"), TestRequest::post("/pay/7"), TestRequest::get("/pay/7")] {
         assert_distrusted_or_unfenced(&gateway.send(&ask).await);
     }
     says_why(&gateway, "no guard").await;
@@ -324,19 +325,19 @@ async fn nothing_is_sent_to_a_service_that_is_no_guard() {
 
 /// An answer on an unfenced route has no outcome.
 #[track_caller]
-fn assert_distrusted_or_unfenced(answer: &Answer) {
+fn assert_distrusted_or_unfenced(answer: &ClientResponse) {
     assert_eq!((answer.status, answer.reason().as_str()), (503, "guard"), "{answer:?}");
-    assert!(matches!(answer.outcome(), Some(Outcome::NotDispatched) | None));
+    assert!(matches!(answer.outcome(), Some(FencingOutcome::NotDispatched) | None));
 }
 
 #[tokio::test]
 async fn nothing_is_sent_to_a_guard_that_may_take_longer_than_the_gateway_waits() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     // The guard settles for 6 s, and takes an execution for over after 9 s.
     let policy = guarded.policy("gw-1", &[guard.public]).with("/upstreams/ledger/response_timeout", "15s");
     let gateway = Gateway::start(&policy).await;
-    assert_distrusted(&gateway.send(&Ask::post("/pay/7")).await, "guard");
+    assert_distrusted(&gateway.send(&TestRequest::post("/pay/7")).await, "guard");
     says_why(&gateway, "FG0504").await;
     assert_eq!(guarded.site.origin.log().records.len(), 0);
 }

@@ -3,44 +3,44 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::{Ask, Raw},
+    client::{RawClient, TestRequest},
     gateway::Gateway,
     history::History,
     patience::QUIET,
-    site::Site,
+    site::TestSite,
 };
 
 /// How a client goes.
 #[derive(Debug, Clone, Copy)]
-enum Goes {
+enum CloseKind {
     /// FIN, as a closed browser tab or a deadline in the caller does it.
     Politely,
     /// RST, as a killed process does it.
     WithReset,
 }
 
-async fn client(gateway: &Gateway) -> Raw {
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+async fn client(gateway: &Gateway) -> RawClient {
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.expect("connected");
     client
 }
 
-fn leave(client: Raw, way: Goes) {
+fn leave(client: RawClient, way: CloseKind) {
     match way {
-        Goes::Politely => drop(client),
-        Goes::WithReset => client.reset().expect("still connected"),
+        CloseKind::Politely => drop(client),
+        CloseKind::WithReset => client.reset().expect("still connected"),
     }
 }
 
-async fn a_client_goes_in_flight(way: Goes) {
-    let site = Site::fresh().await;
+async fn a_client_goes_in_flight(way: CloseKind) {
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = site.origin.holds("/pay/7");
     let gone = client(&one).await;
     site.origin.request("/pay/7", 1).await;
 
     leave(gone, way);
-    let next = two.begin(Ask::post("/pay/7"));
+    let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "{way:?}: the next began while the upstream worked");
     assert!(site.origin.log().records[0].abandoned.is_none(), "{way:?}: the upstream was hung up on");
@@ -53,20 +53,20 @@ async fn a_client_goes_in_flight(way: Goes) {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_in_flight_frees_nothing_before_the_upstream_answered() {
-    a_client_goes_in_flight(Goes::Politely).await;
+    a_client_goes_in_flight(CloseKind::Politely).await;
 }
 
 #[tokio::test]
 async fn a_client_that_resets_in_flight_frees_nothing_before_the_upstream_answered() {
-    a_client_goes_in_flight(Goes::WithReset).await;
+    a_client_goes_in_flight(CloseKind::WithReset).await;
 }
 
-async fn a_client_goes_while_waiting(way: Goes) {
-    let site = Site::alone().await;
+async fn a_client_goes_while_waiting(way: CloseKind) {
+    let site = TestSite::alone().await;
     let one = Gateway::start(&site.unswept("gw-1")).await;
     let two = Gateway::start(&site.unswept("gw-2")).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
     let waiter = client(&two).await;
     tree.so_many_wait(1).await;
 
@@ -81,41 +81,41 @@ async fn a_client_goes_while_waiting(way: Goes) {
 
 #[tokio::test]
 async fn a_waiting_client_that_hangs_up_leaves_the_queue_within_a_second() {
-    a_client_goes_while_waiting(Goes::Politely).await;
+    a_client_goes_while_waiting(CloseKind::Politely).await;
 }
 
 #[tokio::test]
 async fn a_waiting_client_that_resets_leaves_the_queue_within_a_second() {
-    a_client_goes_while_waiting(Goes::WithReset).await;
+    a_client_goes_while_waiting(CloseKind::WithReset).await;
 }
 
 /// The client goes before the reply with the name of the node arrives. Only the GUID shows whose node it is.
 #[tokio::test]
 async fn a_client_that_goes_during_the_create_leaves_no_node() {
     const PAUSE: Duration = Duration::from_millis(600);
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let one = site.pausing(&site.unswept("gw-1"), "after_create_sent", PAUSE).await;
     let two = Gateway::start(&site.unswept("gw-2")).await;
     let tree = site.tree().await;
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
     tree.no_lock_is_left().await;
 
     let gone = client(&one).await;
     one.stands_at("after_create_sent").await;
-    leave(gone, Goes::WithReset);
+    leave(gone, CloseKind::WithReset);
     // The create may reach ZooKeeper only after the pause.
     tokio::time::sleep(PAUSE + QUIET).await;
     let left = Instant::now();
     tree.no_lock_is_left().await;
     assert!(left.elapsed() < Duration::from_secs(1), "took {:?}", left.elapsed());
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200, "an orphan blocks the key");
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200, "an orphan blocks the key");
     assert!(site.origin.log().records.iter().all(|record| record.gateway == "gw-2"), "dispatched for nobody");
 }
 
 #[tokio::test]
 async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() {
     const CLIENTS: u64 = 16;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(2));
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
@@ -125,7 +125,7 @@ async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() 
     for wave in 0..200 {
         let client = |n: u64| {
             let gateway = if n.is_multiple_of(2) { &one } else { &two };
-            gateway.begin(Ask::post(&format!("/pay/{}", n % 3)))
+            gateway.begin(TestRequest::post(&format!("/pay/{}", n % 3)))
         };
         let clients: Vec<_> = (0..CLIENTS).map(client).collect();
         for client in clients {
@@ -145,6 +145,6 @@ async fn a_storm_of_clients_that_hang_up_leaves_no_node_and_breaks_no_promise() 
     let exercised = answered + 50 <= dispatched && dispatched < asked;
     assert!(exercised, "not exercised: {asked} asked, {dispatched} dispatched, {answered} answered");
     for gateway in [&one, &two] {
-        assert_eq!(gateway.send(&Ask::post("/pay/0")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/0")).await.status, 200);
     }
 }

@@ -9,23 +9,23 @@ mod terminal;
 use std::{fs, net::SocketAddr};
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
     guard,
-    guarded::Guarded,
-    held::Held,
-    leases::{Lease, Tokens},
+    guarded::GuardedSite,
+    held::HeldRequest,
+    leases::{ClientLease, LeaseTokens},
     origin::Act,
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
     zookeeper::fresh_root,
 };
 use serde_json::json;
 
 use self::{
-    sources::{Printed, printed_in_sources},
-    terminal::{Terminal, Way},
+    sources::{PrintedCommand, printed_in_sources},
+    terminal::{TargetArgument, TestTerminal},
 };
 
 /// Commands that tests of other promises run as they are printed.
@@ -51,11 +51,11 @@ async fn every_command_that_is_printed_runs_as_it_is_printed() {
         [here.0, here.1, here.2, here.3, here.4, here.5, here.6, here.7, here.8].concat()
     };
     let mut typed = that_need_nothing().await;
-    for way in [Way::Option, Way::Variable] {
+    for way in [TargetArgument::Option, TargetArgument::Variable] {
         typed.extend(everywhere(way).await);
     }
     let printed = printed_in_sources();
-    let others = |one: &&Printed| !ELSEWHERE.iter().any(|(begin, _)| one.template.starts_with(begin));
+    let others = |one: &&PrintedCommand| !ELSEWHERE.iter().any(|(begin, _)| one.template.starts_with(begin));
     let missing: Vec<_> =
         printed.iter().filter(others).filter(|one| !typed.iter().any(|line| one.is(line))).collect();
     assert!(missing.is_empty(), "nobody has typed {missing:#?}; what was typed: {typed:#?}");
@@ -63,11 +63,11 @@ async fn every_command_that_is_printed_runs_as_it_is_printed() {
 
 /// The commands that name nothing of an installation.
 async fn that_need_nothing() -> Vec<String> {
-    let mut terminal = Terminal::bare();
+    let mut terminal = TestTerminal::bare();
     let listed = terminal.types("fencegate init").await;
     terminal.follows(&listed).await;
     for printed in printed_in_sources() {
-        let Printed { template, .. } = &printed;
+        let PrintedCommand { template, .. } = &printed;
         if ["explain ", "verify --list", "keys "].iter().any(|begin| template.starts_with(begin)) {
             terminal.types_well(&format!("fencegate {template}")).await;
         }
@@ -80,9 +80,9 @@ async fn that_need_nothing() -> Vec<String> {
     terminal.typed
 }
 
-async fn of_an_installation(way: Way) -> Vec<String> {
-    let site = Site::fresh().await;
-    let mut terminal = Terminal::of(way, &site.policy("operator"));
+async fn of_an_installation(way: TargetArgument) -> Vec<String> {
+    let site = TestSite::fresh().await;
+    let mut terminal = TestTerminal::of(way, &site.policy("operator"));
     let checked = terminal.asks("check --online").await;
     assert!(checked.contains("FG0506"), "{checked}");
     terminal.follows(&checked).await;
@@ -91,7 +91,7 @@ async fn of_an_installation(way: Way) -> Vec<String> {
     let misnamed = terminal.asks("era bump --installation nobody").await;
     terminal.follows(&misnamed).await;
 
-    let guard = Policy::of_guard(site.origin.door("guard"), &terminal.home().join("guard.redb"));
+    let guard = TestPolicy::of_guard(site.origin.door("guard"), &terminal.home().join("guard.redb"));
     terminal.has("guard.yaml", &guard.to_string());
     let shown = terminal.asks("era show").await;
     terminal.follows(&shown).await;
@@ -99,13 +99,13 @@ async fn of_an_installation(way: Way) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_leases(way: Way) -> Vec<String> {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+async fn of_leases(way: TargetArgument) -> Vec<String> {
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
-    let lease = Lease::alone(&gateway, "job/1").await;
-    Lease::alone(&gateway, "job/2").await;
-    let mut terminal = Terminal::of(way, &at(&policy, gateway.admin));
+    let lease = ClientLease::alone(&gateway, "job/1").await;
+    ClientLease::alone(&gateway, "job/2").await;
+    let mut terminal = TestTerminal::of(way, &at(&policy, gateway.admin));
     let first = terminal.asks("lease list --limit 1").await;
     terminal.follows(&first).await;
     let unsure = terminal.asks(&format!("lease break {} --why moved", lease.reference)).await;
@@ -115,23 +115,23 @@ async fn of_leases(way: Way) -> Vec<String> {
 }
 
 /// Its own file, with the address that its admin listener got.
-fn at(policy: &Policy, admin: SocketAddr) -> Policy {
+fn at(policy: &TestPolicy, admin: SocketAddr) -> TestPolicy {
     policy.clone().with("/admin/address", admin.to_string())
 }
 
-async fn of_a_gateway_at_work(way: Way) -> Vec<String> {
-    let site = Site::fresh().await.comparing();
+async fn of_a_gateway_at_work(way: TargetArgument) -> Vec<String> {
+    let site = TestSite::fresh().await.comparing();
     let policy = site.policy("gw-1").cached();
     let gateway = Gateway::start(&policy).await;
     let mut typed = Vec::new();
     let mut held = Vec::new();
     // Two keys are broken below. Of the other keys, the first in the list is not the last.
     for path in ["/pay/5", "/pay/6", "/pay/7", "/pay/8"] {
-        held.push(site.origin.holds_one(&gateway, Ask::post(path)).await);
+        held.push(site.origin.holds_one(&gateway, TestRequest::post(path)).await);
     }
     let policy = at(&policy, gateway.admin);
     for (key, mut terminal) in
-        [("account/7", Terminal::of(way, &policy)), ("account/8", Terminal::at(way, gateway.admin))]
+        [("account/7", TestTerminal::of(way, &policy)), ("account/8", TestTerminal::at(way, gateway.admin))]
     {
         let first = terminal.asks("locks --limit 1").await;
         terminal.follows(&first).await;
@@ -140,11 +140,11 @@ async fn of_a_gateway_at_work(way: Way) -> Vec<String> {
         terminal.follows(&unsaid).await;
         typed.extend(terminal.typed);
     }
-    for Held { request, latch, .. } in held {
+    for HeldRequest { request, latch, .. } in held {
         latch.let_go();
         request.result().await.ok();
     }
-    let mut terminal = Terminal::of(Way::Variable, &policy);
+    let mut terminal = TestTerminal::of(TargetArgument::Variable, &policy);
     let registered = terminal.asks("era bump").await;
     assert!(registered.contains("`fencegate drain`"), "{registered}");
     terminal.follows(&registered).await;
@@ -154,10 +154,10 @@ async fn of_a_gateway_at_work(way: Way) -> Vec<String> {
 }
 
 /// Nobody knows what came of it.
-async fn lost(site: &Site, gateway: &Gateway, n: usize) {
+async fn lost(site: &TestSite, gateway: &Gateway, n: usize) {
     let path = format!("/pay/{n}");
     site.origin.script(&path, [Act::Reset]);
-    let ask = Ask::post(&path).field("idempotency-key", &format!("op-{n}"));
+    let ask = TestRequest::post(&path).field("idempotency-key", &format!("op-{n}"));
     assert_eq!(gateway.send(&ask).await.status, 502);
 }
 
@@ -166,7 +166,7 @@ const NOT_YET: &str = "may still be";
 
 /// The commands that are printed for `count` operations, once all of them can be resolved. Each operation has two
 /// commands, of which the operator picks one.
-async fn resolvable(terminal: &mut Terminal, list: &str, count: usize) -> Vec<String> {
+async fn resolvable(terminal: &mut TestTerminal, list: &str, count: usize) -> Vec<String> {
     let mut found = Vec::new();
     let all = async {
         while found.len() < 2 * count {
@@ -177,8 +177,8 @@ async fn resolvable(terminal: &mut Terminal, list: &str, count: usize) -> Vec<St
     found
 }
 
-async fn of_operations(way: Way) -> Vec<String> {
-    let site = Site::fresh().await;
+async fn of_operations(way: TargetArgument) -> Vec<String> {
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     // What is not done is final after this time.
     let policy = policy.with("/upstreams/ledger/response_timeout", "500ms");
@@ -186,7 +186,7 @@ async fn of_operations(way: Way) -> Vec<String> {
     for n in [7, 8] {
         lost(&site, &gateway, n).await;
     }
-    let mut terminal = Terminal::of(way, &at(&policy, gateway.admin));
+    let mut terminal = TestTerminal::of(way, &at(&policy, gateway.admin));
     let found = resolvable(&mut terminal, "once list", 2).await;
     terminal.types_well(&found[0]).await;
     terminal.types_well_in_time(&found[3], NOT_YET).await;
@@ -195,8 +195,8 @@ async fn of_operations(way: Way) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_a_guard(way: Way) -> Vec<String> {
-    let guarded = Guarded::fresh().await;
+async fn of_a_guard(way: TargetArgument) -> Vec<String> {
+    let guarded = GuardedSite::fresh().await;
     let guard =
         guarded.launch().await.with("/upstream/response_timeout", "400ms").with("/send_within", "400ms");
     let guard = guard.with("/max_execution", "1s").start().await;
@@ -208,7 +208,7 @@ async fn of_a_guard(way: Way) -> Vec<String> {
     }
     let mut typed = Vec::new();
     let file = at(guard.launch().file(), guard.admin);
-    for (left, mut terminal) in [(4, Terminal::of(way, &file)), (2, Terminal::at(way, guard.admin))] {
+    for (left, mut terminal) in [(4, TestTerminal::of(way, &file)), (2, TestTerminal::at(way, guard.admin))] {
         let found = resolvable(&mut terminal, "guard show", left).await;
         terminal.types_well(&found[0]).await;
         terminal.types_well_in_time(&found[3], NOT_YET).await;
@@ -220,11 +220,11 @@ async fn of_a_guard(way: Way) -> Vec<String> {
 }
 
 /// A guard's store that is not there, and one that is a backup.
-async fn of_a_store(way: Way) -> Vec<String> {
-    let guarded = Guarded::fresh().await;
-    let store = |terminal: &Terminal| terminal.home().join("guard.redb");
-    let file = Policy::of_guard(guarded.site.origin.door("guard"), std::path::Path::new("guard.redb"));
-    let mut terminal = Terminal::of(way, &file);
+async fn of_a_store(way: TargetArgument) -> Vec<String> {
+    let guarded = GuardedSite::fresh().await;
+    let store = |terminal: &TestTerminal| terminal.home().join("guard.redb");
+    let file = TestPolicy::of_guard(guarded.site.origin.door("guard"), std::path::Path::new("guard.redb"));
+    let mut terminal = TestTerminal::of(way, &file);
     let file = file.with("/store/redb", store(&terminal).display().to_string());
     terminal.rewrites(&file);
     terminal.has("gateway.yaml", &guarded.site.policy("operator").to_string());
@@ -243,15 +243,15 @@ async fn of_a_store(way: Way) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_a_zookeeper_that_went_back(way: Way) -> Vec<String> {
-    let site = Site::fresh().await;
+async fn of_a_zookeeper_that_went_back(way: TargetArgument) -> Vec<String> {
+    let site = TestSite::fresh().await;
     let state = fencegate_tests::scratch::place();
     let policy = site.policy("gw-1").with("/state_dir", state.path().display().to_string());
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     gateway.signal(fencegate::demo::child::Signal::TERM);
     assert!(gateway.exit().await.success());
-    let mut terminal = Terminal::of(way, &policy.clone().with("/zookeeper/root", fresh_root()));
+    let mut terminal = TestTerminal::of(way, &policy.clone().with("/zookeeper/root", fresh_root()));
     let gone = terminal.asks("check --online").await;
     terminal.follows(&gone).await;
     let another = terminal.asks("check --online").await;
@@ -270,11 +270,11 @@ async fn of_a_zookeeper_that_went_back(way: Way) -> Vec<String> {
     terminal.typed
 }
 
-async fn of_nodes_that_are_open(way: Way) -> Vec<String> {
-    let (site, servers) = (Site::secured().await, fencegate_tests::ensemble::over_tls::shared());
+async fn of_nodes_that_are_open(way: TargetArgument) -> Vec<String> {
+    let (site, servers) = (TestSite::secured().await, fencegate_tests::ensemble::over_tls::shared());
     let open = site.policy("gw-1").with("/zookeeper/tls", servers.known_as("hints"));
     drop(Gateway::start(&open).await);
-    let mut terminal = Terminal::of(way, &open.with("/zookeeper/acl", "closed"));
+    let mut terminal = TestTerminal::of(way, &open.with("/zookeeper/acl", "closed"));
     let shown = terminal.asks("acl show").await;
     assert!(shown.contains("acl set"), "{shown}");
     terminal.follows(&shown).await;
@@ -282,17 +282,17 @@ async fn of_nodes_that_are_open(way: Way) -> Vec<String> {
 }
 
 /// The commands from two messages about files: a file belongs to the other process, and a file should be left out.
-async fn of_files(way: Way) -> Vec<String> {
-    let guarded = Guarded::fresh().await;
+async fn of_files(way: TargetArgument) -> Vec<String> {
+    let guarded = GuardedSite::fresh().await;
     let launch = guarded.launch().await;
-    let mut terminal = Terminal::of(way, launch.file());
+    let mut terminal = TestTerminal::of(way, launch.file());
     let a_guards = terminal.asks("run").await;
     assert!(a_guards.contains("FG0120"), "{a_guards}");
     terminal.follows(&a_guards).await;
     let mut typed = terminal.typed;
 
     let policy = guarded.site.policy("gw-1").with("/allow_mixed", true);
-    let mut terminal = Terminal::of(way, &policy);
+    let mut terminal = TestTerminal::of(way, &policy);
     let a_gateways = terminal.asks("guard").await;
     assert!(a_gateways.contains("FG0120"), "{a_gateways}");
     terminal.follows(&a_gateways).await;

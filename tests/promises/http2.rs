@@ -5,31 +5,33 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     client::{
-        Ask, Outcome, Raw, Streams,
+        FencingOutcome, Http2Client, RawClient, TestRequest,
         frames::{
-            Bare, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, frame, get, literal, post,
+            CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, RST_STREAM, frame, get,
+            literal, post,
         },
     },
     gateway::Gateway,
     history::History,
     patience::{QUIET, patiently},
-    site::Site,
+    site::TestSite,
 };
 use futures_util::future::join_all;
 use serde_json::json;
 
-async fn connect(gateway: &Gateway) -> Streams {
-    Streams::connect(gateway.public).await.expect("listens")
+async fn connect(gateway: &Gateway) -> Http2Client {
+    Http2Client::connect(gateway.public).await.expect("listens")
 }
 
 #[tokio::test]
 async fn one_port_speaks_both_and_a_fenced_post_is_stamped_alike() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let streams = connect(&gateway).await;
-    let ask = Ask::post("/pay/7").field("cookie", "a=1").field("cookie", "b=2").field("te", "trailers");
+    let ask =
+        TestRequest::post("/pay/7").field("cookie", "a=1").field("cookie", "b=2").field("te", "trailers");
     let answer = streams.send(&ask.body("hi")).await.expect("answered");
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     let record = site.origin.request("/pay/7", 1).await;
     assert_eq!(record.request.start, "POST /pay/7 HTTP/1.1");
     assert_eq!(record.request.body, b"hi");
@@ -39,15 +41,15 @@ async fn one_port_speaks_both_and_a_fenced_post_is_stamped_alike() {
     assert_eq!(record.request.field("te"), None);
     assert_eq!((record.key(), record.token()), (Some("account/7"), answer.token()));
 
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-    assert_eq!(streams.send(&Ask::get("/x")).await.expect("answered").status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
+    assert_eq!(streams.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
 }
 
 #[tokio::test]
 async fn an_offer_to_upgrade_to_http2_is_not_taken() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let offer =
         "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n";
     client.say(format!("GET /x HTTP/1.1\r\nHost: a\r\n{offer}\r\n")).await.expect("connected");
@@ -60,28 +62,28 @@ async fn an_offer_to_upgrade_to_http2_is_not_taken() {
 
 #[tokio::test]
 async fn what_is_refused_is_refused_with_the_same_words() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/listeners/public/timeouts", json!({"request_body": "700ms"}))
         .with("/listeners/public/limits", json!({"max_header": "8KiB", "max_body": "1KiB"}));
     let gateway = Gateway::start(&policy).await;
     let streams = connect(&gateway).await;
-    let pay = Ask::post("/pay/7");
+    let pay = TestRequest::post("/pay/7");
     let mut many = pay.clone();
     for n in 0..120 {
         many = many.field(&format!("x-{n}"), "y");
     }
     for (case, ask, status, reason) in [
         ("another host", pay.clone().field("host", "b"), 400, "malformed"),
-        ("user", Ask::post(&format!("http://user@{}/pay/7", gateway.public)), 400, "malformed"),
-        ("scheme", Ask::post(&format!("ftp://{}/pay/7", gateway.public)), 400, "malformed"),
-        ("connect", Ask::with_method("CONNECT", "a:80"), 405, "method"),
-        ("route", Ask::post("/nothing"), 404, "no-route"),
+        ("user", TestRequest::post(&format!("http://user@{}/pay/7", gateway.public)), 400, "malformed"),
+        ("scheme", TestRequest::post(&format!("ftp://{}/pay/7", gateway.public)), 400, "malformed"),
+        ("connect", TestRequest::with_method("CONNECT", "a:80"), 405, "method"),
+        ("route", TestRequest::post("/nothing"), 404, "no-route"),
         ("expectation", pay.clone().field("expect", "cake"), 417, "expectation"),
         ("fields", many, 431, "header-too-large"),
         ("head", pay.clone().field("x-long", &"x".repeat(9 << 10)), 431, "header-too-large"),
-        ("target", Ask::post(&format!("/pay/{}", "x".repeat(9 << 10))), 414, "target-too-large"),
+        ("target", TestRequest::post(&format!("/pay/{}", "x".repeat(9 << 10))), 414, "target-too-large"),
         ("body", pay.clone().body(vec![0; 2 << 10]), 413, "body-too-large"),
         ("slow body", pay.clone().field("content-length", "5"), 408, "slow-request"),
     ] {
@@ -93,7 +95,7 @@ async fn what_is_refused_is_refused_with_the_same_words() {
             patiently(case, streams.send(&ask), || gateway.log()).await.expect(case)
         };
         assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{case}");
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{case}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{case}");
     }
     assert_eq!(site.origin.log().records.len(), 0, "a refused request reached the upstream");
     assert_eq!(streams.send(&pay).await.expect("the connection goes on").status, 200);
@@ -101,7 +103,7 @@ async fn what_is_refused_is_refused_with_the_same_words() {
 
 /// HEADERS without END_STREAM, and nothing after it.
 async fn slow_body(gateway: &Gateway) {
-    let mut bare = Bare::connect(gateway.public).await;
+    let mut bare = FrameClient::connect(gateway.public).await;
     bare.send(&[frame(HEADERS, END_HEADERS, 1, &post("/pay/7"))]).await;
     let answer = bare.until(|frame| frame.kind == DATA).await;
     assert!(String::from_utf8_lossy(&answer.payload).contains("slow-request"), "{answer:?}");
@@ -109,15 +111,15 @@ async fn slow_body(gateway: &Gateway) {
 
 #[tokio::test]
 async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = site.origin.holds("/pay/7");
     let streams = connect(&one).await;
-    let gone = tokio::spawn(streams.send(&Ask::post("/pay/7")));
+    let gone = tokio::spawn(streams.send(&TestRequest::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
 
     gone.abort();
-    let next = two.begin(Ask::post("/pay/7"));
+    let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "the next began while the upstream worked");
     assert!(site.origin.log().records[0].abandoned.is_none(), "the upstream was hung up on");
@@ -126,17 +128,17 @@ async fn a_reset_stream_in_flight_frees_nothing_before_the_upstream_answered() {
     let history = History::of(&site.origin.log());
     history.assert_holds();
     assert_eq!(history.executions.len(), 2);
-    assert_eq!(streams.send(&Ask::post("/pay/7")).await.expect("the connection goes on").status, 200);
+    assert_eq!(streams.send(&TestRequest::post("/pay/7")).await.expect("the connection goes on").status, 200);
 }
 
 #[tokio::test]
 async fn a_reset_stream_that_waits_leaves_the_queue_and_an_unfenced_one_hangs_up_on_the_upstream() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.unswept("gw-1")).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let streams = connect(&gateway).await;
-    let waiter = tokio::spawn(streams.send(&Ask::post("/pay/7")));
+    let waiter = tokio::spawn(streams.send(&TestRequest::post("/pay/7")));
     tree.so_many_wait(1).await;
     waiter.abort();
     tree.so_many_wait(0).await;
@@ -144,17 +146,17 @@ async fn a_reset_stream_that_waits_leaves_the_queue_and_an_unfenced_one_hangs_up
     assert_eq!(site.origin.count("/pay/7"), 1, "nobody was left to want it");
 
     let _held = site.origin.holds("/x");
-    let reader = tokio::spawn(streams.send(&Ask::get("/x")));
+    let reader = tokio::spawn(streams.send(&TestRequest::get("/x")));
     site.origin.request("/x", 1).await;
     reader.abort();
-    let abandoned = |log: &fencegate_tests::origin::Log| log.on("/x").next()?.abandoned;
+    let abandoned = |log: &fencegate_tests::origin::OriginLog| log.on("/x").next()?.abandoned;
     site.origin.when("the upstream to be hung up on", abandoned).await;
 }
 
 #[tokio::test]
 async fn two_hundred_streams_at_once_keep_exclusion() {
     const STREAMS: usize = 200;
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(3));
     let policy = |name| {
         let policy = site.policy(name).cached().with("/listeners/public/limits", json!({"streams": STREAMS}));
@@ -162,7 +164,7 @@ async fn two_hundred_streams_at_once_keep_exclusion() {
     };
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let (first, second) = tokio::join!(connect(&one), connect(&two));
-    let ask = |n: usize| Ask::post(&format!("/pay/{}", n % 5));
+    let ask = |n: usize| TestRequest::post(&format!("/pay/{}", n % 5));
     let asked = (0..2 * STREAMS).map(|n| if n % 2 == 0 { first.send(&ask(n)) } else { second.send(&ask(n)) });
     let answers = patiently("all answers", join_all(asked), || one.log()).await;
     for answer in answers {
@@ -175,12 +177,12 @@ async fn two_hundred_streams_at_once_keep_exclusion() {
 
 #[tokio::test]
 async fn a_drain_says_goaway_and_finishes_what_is_in_flight() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let latch = site.origin.holds("/pay/7");
     let (busy, idle) = tokio::join!(connect(&gateway), connect(&gateway));
-    assert_eq!(idle.send(&Ask::get("/x")).await.expect("answered").status, 200);
-    let in_flight = tokio::spawn(busy.send(&Ask::post("/pay/7")));
+    assert_eq!(idle.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
+    let in_flight = tokio::spawn(busy.send(&TestRequest::post("/pay/7")));
     site.origin.request("/pay/7", 1).await;
     gateway.signal(Signal::TERM);
     gateway.becomes_unready().await;
@@ -188,18 +190,18 @@ async fn a_drain_says_goaway_and_finishes_what_is_in_flight() {
     assert!(!in_flight.is_finished(), "given up instead of finished");
     latch.let_go();
     let finished = in_flight.await.expect("no panic").expect("answered");
-    assert_eq!((finished.status, finished.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((finished.status, finished.outcome()), (200, Some(FencingOutcome::Done)));
     patiently("the connection to close", busy.closed(), || gateway.log()).await.expect("in order");
     assert_eq!(gateway.exit().await.code(), Some(0));
 }
 
 #[tokio::test]
 async fn who_says_too_little_to_tell_the_protocol_is_hung_up_on() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/detect", "300ms");
     let gateway = Gateway::start(&policy).await;
     for bytes in ["", "PRI * HTTP/2.0\r\n\r\nS"] {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         let began = Instant::now();
         client.say(bytes).await.expect("connected");
         patiently("the end", client.answer(), || gateway.log()).await.expect_err("no answer to nothing");
@@ -210,22 +212,22 @@ async fn who_says_too_little_to_tell_the_protocol_is_hung_up_on() {
 
 #[tokio::test]
 async fn a_protocol_that_is_not_listed_is_not_spoken() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let only = |protocol: &str| site.policy("gw-1").with("/listeners/public/protocols", json!([protocol]));
     let http1 = Gateway::start(&only("http1")).await;
-    assert_eq!(http1.send(&Ask::get("/x")).await.status, 200);
-    connect(&http1).await.send(&Ask::get("/x")).await.expect_err("no HTTP/2");
+    assert_eq!(http1.send(&TestRequest::get("/x")).await.status, 200);
+    connect(&http1).await.send(&TestRequest::get("/x")).await.expect_err("no HTTP/2");
     drop(http1);
     let http2 = Gateway::start(&only("http2")).await;
-    assert_eq!(connect(&http2).await.send(&Ask::get("/x")).await.expect("answered").status, 200);
-    let refused = http2.send(&Ask::get("/x")).await;
+    assert_eq!(connect(&http2).await.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
+    let refused = http2.send(&TestRequest::get("/x")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (400, "malformed"));
 }
 
 /// The client sends little and asks much of the server. The gateway ends that connection and serves the others.
 #[tokio::test]
 async fn floods_end_their_own_connection_and_no_other() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let streams = connect(&gateway).await;
     let reset = |n: u32| {
@@ -243,10 +245,10 @@ async fn floods_end_their_own_connection_and_no_other() {
     let continuation: Vec<Vec<u8>> =
         [frame(HEADERS, END_STREAM, 1, &begun)].into_iter().chain(endless).collect();
     for (name, flood) in [("rapid reset", rapid_reset), ("continuation", continuation)] {
-        let mut bare = Bare::connect(gateway.public).await;
+        let mut bare = FrameClient::connect(gateway.public).await;
         let ended = patiently(name, bare.flood(&flood), || gateway.log()).await;
         assert!(ended, "{name}: all of it was taken");
-        assert_eq!(streams.send(&Ask::post("/pay/7")).await.expect("others are served").status, 200);
+        assert_eq!(streams.send(&TestRequest::post("/pay/7")).await.expect("others are served").status, 200);
     }
     gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
 }
@@ -254,9 +256,9 @@ async fn floods_end_their_own_connection_and_no_other() {
 /// A browser gives each cookie a field of its own (RFC 9113, 8.2.3), and may have more of them than a request fields.
 #[tokio::test]
 async fn a_cookie_in_many_pieces_is_one_field() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let ask = (0..150).fold(Ask::post("/pay/7"), |ask, n| ask.field("cookie", &format!("c{n}={n}")));
+    let ask = (0..150).fold(TestRequest::post("/pay/7"), |ask, n| ask.field("cookie", &format!("c{n}={n}")));
     let answer = connect(&gateway).await.send(&ask).await.expect("answered");
     assert_eq!(answer.status, 200, "{answer:?}");
     let record = site.origin.request("/pay/7", 1).await;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    gateway::{Gateway, Launch},
-    origin::{Act, Reply},
+    gateway::{Gateway, GatewayLaunch},
+    origin::{Act, OriginReply},
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use h2::{RecvStream, client::SendRequest};
 use hyper::Request;
@@ -25,14 +25,14 @@ const ANSWER: usize = 450_000;
 const LONG_ANSWER: usize = 900_000;
 
 /// A gateway with a short idle timeout.
-fn policy(site: &Site) -> Policy {
+fn policy(site: &TestSite) -> TestPolicy {
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/idle", "1s");
     policy.with("/listeners/public/limits", json!({"connections": 1}))
 }
 
 /// A POST that was executed, and whose answer has begun.
-async fn begun(site: &Site, gateway: &Gateway, bytes: usize) -> (SendRequest<Bytes>, RecvStream) {
-    site.origin.script("/pay/7", [Act::now(Reply::with_body(vec![7; bytes]))]);
+async fn begun(site: &TestSite, gateway: &Gateway, bytes: usize) -> (SendRequest<Bytes>, RecvStream) {
+    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(vec![7; bytes]))]);
     let stream = TcpStream::connect(gateway.public).await.expect("listens");
     let (requests, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(async { drop(connection.await) });
@@ -63,7 +63,7 @@ async fn taken(mut body: RecvStream) -> Result<usize, String> {
 
 #[tokio::test]
 async fn who_takes_an_answer_slowly_is_not_idle() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site)).await;
     let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
     assert_eq!(patiently("the answer", taken(body), || gateway.log()).await, Ok(LONG_ANSWER));
@@ -71,7 +71,7 @@ async fn who_takes_an_answer_slowly_is_not_idle() {
 
 #[tokio::test]
 async fn who_takes_an_answer_slowly_gets_all_of_it_when_the_process_stops() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site)).await;
     let (_requests, body) = begun(&site, &gateway, ANSWER).await;
     gateway.signal(Signal::TERM);
@@ -81,9 +81,9 @@ async fn who_takes_an_answer_slowly_gets_all_of_it_when_the_process_stops() {
 
 #[tokio::test]
 async fn who_takes_an_answer_slowly_makes_room_for_nobody() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = policy(&site).with("/listeners/public/timeouts/idle", "60s");
-    let gateway = Launch::new(&policy).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
     gateway.becomes_ready().await;
     let (_requests, body) = begun(&site, &gateway, LONG_ANSWER).await;
     let other = async {

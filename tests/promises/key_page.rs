@@ -6,24 +6,24 @@ use std::time::Duration;
 use fencegate_process::shown::KeySecret;
 use fencegate_tests::{
     browser::Browser,
-    client::Ask,
-    gateway::{Gateway, Launch},
-    guard::Dispatch,
-    guarded::Guarded,
-    held::Held,
-    leases::{CLIENT, Lease, OPERATOR, Tokens},
+    client::TestRequest,
+    gateway::{Gateway, GatewayLaunch},
+    guard::StampedRequest,
+    guarded::GuardedSite,
+    held::HeldRequest,
+    leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR},
     origin::Act,
     patience::patiently,
-    process::Process,
-    site::Site,
-    zombie::Live,
+    process::TestProcess,
+    site::TestSite,
+    zombie::ZombieFixture,
 };
 use serde_json::{Value, json};
 
 use super::admin_page::{kept, no_complaints, violations};
 
 /// The page as a browser shows it: the text without its tags.
-async fn read(process: &Process, path: &str) -> String {
+async fn read(process: &TestProcess, path: &str) -> String {
     let answer = process.admin(path).await;
     assert_eq!(answer.status, 200, "{path}: {answer:?}");
     let page = String::from_utf8(answer.body.to_vec()).expect("text");
@@ -31,7 +31,7 @@ async fn read(process: &Process, path: &str) -> String {
 }
 
 /// Polls the page: no event tells who waits.
-async fn reads(process: &Process, path: &str, wanted: &str) -> String {
+async fn reads(process: &TestProcess, path: &str, wanted: &str) -> String {
     let reached = async {
         loop {
             let text = read(process, path).await;
@@ -44,15 +44,15 @@ async fn reads(process: &Process, path: &str, wanted: &str) -> String {
     patiently(wanted, reached, || process.log()).await
 }
 
-fn pay(request: &str) -> Ask {
-    Ask::post("/pay/7").field("x-request-id", request)
+fn pay(request: &str) -> TestRequest {
+    TestRequest::post("/pay/7").field("x-request-id", request)
 }
 
 const PAGE: &str = "/locks/account%2F7";
 
 #[tokio::test]
 async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let (policies, latch) =
         ((site.policy("gw-1").cached(), site.policy("gw-2").cached()), site.origin.holds("/pay/7"));
     let (one, two) = Gateway::start_both(&policies.0, &policies.1).await;
@@ -110,7 +110,7 @@ async fn one_sentence_says_who_holds_for_whom_and_how_many_wait_before() {
 
 #[tokio::test]
 async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_key() {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
     let once = json!({"store": "zookeeper", "key": "{header.idempotency-key}"});
     let policy = tokens.policy(&site, "gw-1").with("/routes/0/fence/once", once);
     let gateway = Gateway::start(&policy).await;
@@ -123,12 +123,13 @@ async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_
     assert!(text.contains("502") && text.contains("unknown"), "{text}");
 
     let lease =
-        Lease::of(&gateway, json!({"keys": ["account/7"], "wait_ms": 10_000, "note": "<b>job</b>"})).await;
+        ClientLease::of(&gateway, json!({"keys": ["account/7"], "wait_ms": 10_000, "note": "<b>job</b>"}))
+            .await;
     let text = reads(&gateway, PAGE, "for the client client, as lease ").await;
     assert!(text.contains(&lease.reference) && text.contains("unless its client renews it"), "{text}");
     let path = format!("/.fencegate/v1/leases/{}/revoke", lease.reference);
     let body = json!({"why": "somebody needs it"}).to_string();
-    let asked = Ask::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body(body);
+    let asked = TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body(body);
     assert_eq!(gateway.send(&asked).await.status, 200);
     reads(&gateway, PAGE, "somebody needs it").await;
     let page = String::from_utf8(gateway.admin(PAGE).await.body.to_vec()).expect("text");
@@ -137,10 +138,10 @@ async fn a_lease_and_an_operation_of_unknown_outcome_stand_on_the_page_of_their_
 
 #[tokio::test]
 async fn a_guard_says_in_words_whom_it_refused_and_what_it_knows_of_a_key() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
-    let token = gateway.send(&Ask::post("/pay/7")).await.token().expect("it went through");
+    let token = gateway.send(&TestRequest::post("/pay/7")).await.token().expect("it went through");
     let known = read(&guard, "/keys/account/7").await;
     let wanted = format!(
         "The newest token of the key account/7 has number {}; nothing is at work under it.",
@@ -151,9 +152,9 @@ async fn a_guard_says_in_words_whom_it_refused_and_what_it_knows_of_a_key() {
         read(&guard, "/keys/account/8").await.contains("No request under the key account/8 is remembered")
     );
 
-    let without = guard.send(&Ask::post("/pay/7")).await;
+    let without = guard.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(without.status, 403, "{without:?}");
-    let later = Dispatch::new("account/7", token.number() + (1 << 20));
+    let later = StampedRequest::new("account/7", token.number() + (1 << 20));
     assert_eq!(guard.send(&later.post("/pay/7")).await.status, 200);
     let text = read(&guard, "/").await;
     for wanted in ["Came without a token", "POST from 127.0.0.1:", "Let in, of a newer tenure"] {
@@ -184,7 +185,7 @@ async fn lead_somewhere(browser: &Browser, links: &[String]) {
 
 #[tokio::test]
 async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewhere() {
-    let (live, browser) = tokio::join!(Live::start(), Browser::start());
+    let (live, browser) = tokio::join!(ZombieFixture::start(), Browser::start());
     let pages = ["/", "/locks/account%2Fheld", "/locks/account%2Fhot-1", "/runbook"];
     let mut all = Vec::new();
     for (width, scheme) in [(320, "dark"), (320, "light"), (1280, "dark")] {
@@ -223,13 +224,13 @@ async fn pages_are_read_on_a_telephone_in_the_dark_and_their_links_lead_somewher
 
 #[tokio::test]
 async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
-    let site = Site::fresh().await;
-    let gateway = Launch::new(&site.policy("gw-1").cached()).start().await;
+    let site = TestSite::fresh().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1").cached()).start().await;
     gateway.becomes_ready().await;
     let browser = Browser::start().await;
     browser.open(&format!("http://{}{PAGE}?request=one", gateway.admin)).await;
     assert!(browser.text().await.contains("Of request one nothing is known"));
-    let Held { request, latch, .. } = site.origin.holds_one(&gateway, pay("one")).await;
+    let HeldRequest { request, latch, .. } = site.origin.holds_one(&gateway, pay("one")).await;
     let renewed = "return document.body.innerText.includes('Your request one has the key')";
     browser.until("the request, without a reload", renewed).await;
     let told: Value = browser.run("return document.querySelector('#request').value").await;
@@ -246,7 +247,7 @@ async fn the_page_of_a_key_works_without_scripts_and_renews_itself_with_them() {
 /// number.
 #[tokio::test]
 async fn a_key_that_nobody_locks_any_more_is_found_by_its_number() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let hashed = json!({"keys": "hash", "key_secret_file": tokens.file("client")});
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/log", hashed)).await;
     let secret = KeySecret::new(CLIENT.as_bytes());
@@ -256,7 +257,7 @@ async fn a_key_that_nobody_locks_any_more_is_found_by_its_number() {
         assert_eq!(gateway.admin(unknown).await.status, 409);
     }
     assert_eq!(gateway.send(&pay("nightly-7")).await.status, 200);
-    let lease = Lease::alone(&gateway, "job/1").await;
+    let lease = ClientLease::alone(&gateway, "job/1").await;
     assert_eq!(lease.release(&gateway).await.status, 204);
     site.tree().await.locks_become("nobody locks them", |locks| locks.is_empty()).await;
     reads(&gateway, &of_request, "nightly-7").await;

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
-    held::Held,
+    held::HeldRequest,
     history::History,
-    load::{Load, Plan},
-    origin::Log,
-    policy::Policy,
-    site::Site,
+    load::{Load, LoadPlan},
+    origin::OriginLog,
+    policy::TestPolicy,
+    site::TestSite,
 };
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -19,11 +19,12 @@ const TICK: Duration = Duration::from_millis(200);
 
 #[tokio::test]
 async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two_ticks() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let Held { request: lost, record: first, latch } = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let HeldRequest { request: lost, record: first, latch } =
+        site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
 
-    let next = two.begin(Ask::post("/pay/7"));
+    let next = two.begin(TestRequest::post("/pay/7"));
     let killed = Instant::now();
     one.signal(Signal::KILL);
     assert!(lost.result().await.is_err(), "nobody is left to answer");
@@ -38,18 +39,18 @@ async fn the_next_holder_follows_a_killed_one_within_the_session_timeout_and_two
     assert!(second.stamped() > first.stamped());
 }
 
-async fn killing_under_load(hold: fn(Policy) -> Policy) {
+async fn killing_under_load(hold: fn(TestPolicy) -> TestPolicy) {
     const ROUNDS: usize = 2;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(5));
     let survivor = Gateway::start(&hold(site.policy("survivor"))).await;
     let mut told = Vec::new();
     for round in 0..ROUNDS {
         let victim = Gateway::start(&hold(site.policy(&format!("victim-{round}")))).await;
-        let plan = Plan::paying(&[&victim, &survivor], 2, 6, 2000);
+        let plan = LoadPlan::paying(&[&victim, &survivor], 2, 6, 2000);
         let load = Load::start(&format!("round-{round}"), &plan);
         let so_far = site.origin.log().records.len();
-        let working = |log: &Log| {
+        let working = |log: &OriginLog| {
             let mut begun = log.records.iter().skip(so_far + 50);
             begun.any(|record| record.gateway != "survivor" && record.ended.is_none()).then_some(())
         };
@@ -72,5 +73,5 @@ async fn killing_gateways_under_load_breaks_no_promise() {
 
 #[tokio::test]
 async fn killing_gateways_that_keep_tenures_under_load_breaks_no_promise() {
-    killing_under_load(Policy::cached).await;
+    killing_under_load(TestPolicy::cached).await;
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use self::{
     chart::{ALONE, COMPARING, INIT, ONE, TWO, rendered},
-    reach::Reach,
+    reach::NetworkPolicies,
 };
 use super::{
     artefacts::{read, shipped},
@@ -127,7 +127,7 @@ async fn one_guard_has_one_store_and_two_have_one_in_a_database() {
 #[tokio::test]
 async fn the_guard_is_the_only_way_to_its_service() {
     let clients = ["--set", "networkPolicy.clients[0].podSelector.matchLabels.app=shop"];
-    let reach = Reach::of(&rendered(&[ONE, &clients].concat()).await);
+    let reach = NetworkPolicies::of(&rendered(&[ONE, &clients].concat()).await);
     let [gateway, guard] = ["gateway", "guard"].map(|part| {
         format!("app.kubernetes.io/name=fencegate,app.kubernetes.io/instance=fencegate,app.kubernetes.io/component={part}")
     });
@@ -157,7 +157,7 @@ async fn the_guard_is_the_only_way_to_its_service() {
     assert!(!reach.from("monitoring", "app=prometheus", "default", service, "8000"));
 
     // A guard of its own, with its service and its gateways elsewhere.
-    let reach = Reach::of(&rendered(ALONE).await);
+    let reach = NetworkPolicies::of(&rendered(ALONE).await);
     assert!(reach.from("default", &guard, "warehouse", "app=stock", "8000"));
     assert!(
         !reach.from("warehouse", &guard, "warehouse", "app=stock", "8000"),
@@ -168,12 +168,12 @@ async fn the_guard_is_the_only_way_to_its_service() {
     assert!(!reach.from("default", &gateway, "default", &guard, "http"), "not those of this namespace");
 
     // A service that compares tokens, and gateways before it.
-    let reach = Reach::of(&rendered(COMPARING).await);
+    let reach = NetworkPolicies::of(&rendered(COMPARING).await);
     let ledger = "app.kubernetes.io/name=ledger";
     assert!(reach.from("default", &gateway, "default", ledger, "8000"));
     assert!(!reach.from("default", client, "default", ledger, "8000"));
     assert!(
-        Reach::of(&rendered(&[ONE, &["--set", "networkPolicy.enabled=false"]].concat()).await)
+        NetworkPolicies::of(&rendered(&[ONE, &["--set", "networkPolicy.enabled=false"]].concat()).await)
             .closes_nothing()
     );
 }

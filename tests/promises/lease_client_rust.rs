@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use fencegate::demo::child::Signal;
 use fencegate_client::{Client, FENCING_LEASE, Lease, Lost, NotLeased};
 use fencegate_tests::{
-    client::{Ask, Outcome, Secure},
+    client::{FencingOutcome, TestRequest, TlsClient},
     gateway::Gateway,
-    leases::{CLIENT, OPERATOR, OTHER, Tokens},
+    leases::{CLIENT, LeaseTokens, OPERATOR, OTHER},
     patience::patiently,
     scratch,
-    site::Site,
-    terminator::Authority,
+    site::TestSite,
+    terminator::TestCa,
 };
 use serde_json::json;
 use tokio::time::sleep;
@@ -32,7 +32,7 @@ async fn held_by(gateway: &Gateway) -> Lease {
     lease.unwrap_or_else(|refused| panic!("{refused}; the gateway said:\n{}", gateway.log()))
 }
 
-fn under(lease: &Lease, ask: Ask) -> Ask {
+fn under(lease: &Lease, ask: TestRequest) -> TestRequest {
     ask.field(FENCING_LEASE.as_str(), lease.shown().to_str().expect("printable"))
 }
 
@@ -54,8 +54,8 @@ async fn claims(lease: &Lease, enough: impl Fn(Instant) -> bool) -> Instant {
     }
 }
 
-async fn two() -> (Site, Tokens, Gateway, Gateway) {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
+    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     (site, tokens, one, other)
@@ -63,7 +63,7 @@ async fn two() -> (Site, Tokens, Gateway, Gateway) {
 
 #[tokio::test]
 async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
     let client = client_of(&gateway);
@@ -73,8 +73,8 @@ async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
     let held = lease.during(sleep(3 * ttl)).await;
     assert_eq!(held, Ok(()), "{}", gateway.log());
     let first = number(&lease);
-    let answer = gateway.send(&under(&lease, Ask::post("/pay/7"))).await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    let answer = gateway.send(&under(&lease, TestRequest::post("/pay/7"))).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     assert_eq!(answer.token().expect("a token").number(), first);
     for key in [KEY, "job/1"] {
         let refused = client.lease(key).await.expect_err("held");
@@ -94,7 +94,7 @@ async fn a_lease_goes_on_beyond_its_ttl_serves_requests_and_is_given_back() {
 
 #[tokio::test]
 async fn one_that_waits_hangs_up_when_it_is_dropped() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let holder = held_by(&gateway).await;
     let tree = site.tree().await;
@@ -142,10 +142,10 @@ async fn accident(signal: Signal) {
         one.becomes_ready().await;
     }
     assert_eq!((first.holds(), first.token().is_err()), (false, true), "it never holds again");
-    let answer = other.send(&under(&second, Ask::post("/pay/7"))).await;
+    let answer = other.send(&under(&second, TestRequest::post("/pay/7"))).await;
     assert_eq!(answer.status, 200);
-    let late = other.send(&under(&first, Ask::post("/pay/7"))).await;
-    assert_eq!((late.status, late.outcome()), (412, Some(Outcome::NotDispatched)));
+    let late = other.send(&under(&first, TestRequest::post("/pay/7"))).await;
+    assert_eq!((late.status, late.outcome()), (412, Some(FencingOutcome::NotDispatched)));
     assert_eq!(site.origin.count("/pay/7"), 1);
     second.release().await.expect("given back");
 }
@@ -167,11 +167,11 @@ async fn two_never_hold_at_once_when_the_gateway_of_the_first_is_stopped_in_orde
 
 #[tokio::test]
 async fn an_operator_is_heard_and_one_who_breaks_a_lease_ends_it() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let lease = held_by(&gateway).await;
     let does = async |verb: &str, body: String| {
-        let ask = Ask::post(&format!("/.fencegate/v1/leases/{}/{verb}", lease.reference()));
+        let ask = TestRequest::post(&format!("/.fencegate/v1/leases/{}/{verb}", lease.reference()));
         let ask = ask.field("authorization", &format!("Bearer {OPERATOR}")).body(body);
         assert_eq!(gateway.send(&ask).await.status, 200);
     };
@@ -186,7 +186,7 @@ async fn an_operator_is_heard_and_one_who_breaks_a_lease_ends_it() {
 
 #[tokio::test]
 async fn three_hold_a_key_with_three_permits_and_a_fourth_waits() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let wanted = || client_of(&gateway).lease("job/pool").permits(3);
     let mut held = Vec::new();
@@ -210,7 +210,7 @@ async fn three_hold_a_key_with_three_permits_and_a_fourth_waits() {
 
 #[tokio::test]
 async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_told_the_token() {
-    let (site, tokens, authority) = (Site::fresh().await, Tokens::default(), Authority::new());
+    let (site, tokens, authority) = (TestSite::fresh().await, LeaseTokens::default(), TestCa::new());
     let folder = scratch::place();
     let (certificate, key) = authority.sign(&["127.0.0.1"]).write(folder.path(), "gateway");
     authority.write(&folder.path().join("clients.pem"));
@@ -222,11 +222,11 @@ async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_
     let policy = tokens.policy(&site, "gw-1").with("/listeners/public/tls", tls);
     let gateway = Gateway::start(&policy.with("/leases/principals/0", known)).await;
     let url = format!("https://{}", gateway.public);
-    let over_tls = |secure: &Secure, token| {
+    let over_tls = |secure: &TlsClient, token| {
         Client::over_tls(&url, token, secure.config().expect("sound").into()).expect("a URL")
     };
 
-    let trusting = Secure::trusting(authority.roots());
+    let trusting = TlsClient::trusting(authority.roots());
     let showing = |name| {
         let signed = authority.identify(name);
         trusting.clone().showing(signed.certificate(), signed.key())
@@ -239,7 +239,7 @@ async fn over_tls_a_certificate_names_the_client_and_a_strangers_gateway_is_not_
     assert!(matches!(refused, NotLeased::Refused { status: 401, .. }), "{refused:?}");
     let other = over_tls(&trusting, Some(OTHER)).lease("other/1").await.expect("its token names it");
     other.release().await.expect("given back");
-    let fooled = over_tls(&Secure::trusting(Authority::new().roots()), Some(OTHER));
+    let fooled = over_tls(&TlsClient::trusting(TestCa::new().roots()), Some(OTHER));
     let refused = fooled.lease("other/1").await.expect_err("a stranger's gateway");
     assert!(matches!(refused, NotLeased::Unanswered(_)), "{refused:?}");
 }

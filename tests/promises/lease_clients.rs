@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     gateway::Gateway,
-    leases::{CLIENT, Tokens},
+    leases::{CLIENT, LeaseTokens},
     prometheus::deploy,
-    site::Site,
+    site::TestSite,
 };
 
 use super::{
@@ -47,7 +47,7 @@ fn shown() -> Vec<String> {
 
 /// Runs a client beside a gateway, and looks at what it prints and what the service saw.
 async fn does_what_the_page_shows(command: &[&str]) {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
     let environment = [

@@ -13,34 +13,34 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    leases::{CLIENT, Lease, OPERATOR, OTHER, Tokens, asking, said},
+    leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, asking, said},
     patience::patiently,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::time::sleep;
 
-async fn one() -> (Site, Tokens, Gateway) {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+async fn one() -> (TestSite, LeaseTokens, Gateway) {
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     (site, tokens, gateway)
 }
 
-async fn two() -> (Site, Tokens, Gateway, Gateway) {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+async fn two() -> (TestSite, LeaseTokens, Gateway, Gateway) {
+    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     (site, tokens, one, other)
 }
 
-fn pay() -> Ask {
-    Ask::post("/pay/7")
+fn pay() -> TestRequest {
+    TestRequest::post("/pay/7")
 }
 
 /// Waits until the lease is over by the word of a gateway, and returns why.
-async fn over(lease: &Lease, gateway: &Gateway) -> String {
+async fn over(lease: &ClientLease, gateway: &Gateway) -> String {
     let why = async {
         loop {
             let answer = lease.look(gateway).await;
@@ -60,7 +60,7 @@ async fn over(lease: &Lease, gateway: &Gateway) -> String {
 #[tokio::test]
 async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
     let (site, _tokens, gateway) = one().await;
-    let lease = Lease::alone(&gateway, "account/7").await;
+    let lease = ClientLease::alone(&gateway, "account/7").await;
     assert_eq!(lease.document["state"], "held");
     assert_eq!(lease.token().dispatch(), 1);
     let held_for = lease.document["held_for_ms"].as_u64().expect("a number");
@@ -68,7 +68,7 @@ async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
 
     let [first, second] = [gateway.send(&lease.under(pay())).await, gateway.send(&lease.under(pay())).await];
     for (answer, number) in [(&first, 2), (&second, 3)] {
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         let token = answer.token().expect("a token");
         assert!(token.same_tenure(lease.token()) && token.dispatch() == number, "{token}");
     }
@@ -82,16 +82,16 @@ async fn a_lease_holds_its_key_and_what_is_asked_for_under_it_goes_through() {
     assert_eq!(gateway.send(&pay()).await.status, 200);
     let late = gateway.send(&lease.under(pay())).await;
     assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
-    assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     assert_eq!(site.origin.count("/pay/7"), 3);
 }
 
 #[tokio::test]
 async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
     let (site, _tokens, one, other) = two().await;
-    let first = Lease::of(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
+    let first = ClientLease::of(&one, json!({"keys": ["account/7"], "ttl_ms": 300})).await;
     // The client sleeps; nobody renews.
-    let second = Lease::alone(&other, "account/7").await;
+    let second = ClientLease::alone(&other, "account/7").await;
     assert!(second.token() > first.token());
     let written = other.send(&second.under(pay())).await;
     assert_eq!(written.status, 200);
@@ -99,7 +99,7 @@ async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
     for gateway in [&one, &other] {
         let late = gateway.send(&first.under(pay())).await;
         assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"));
-        assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     }
     assert_eq!(site.origin.count("/pay/7"), before, "the service has seen it");
     assert_eq!(over(&first, &one).await, "expired");
@@ -108,7 +108,7 @@ async fn who_sleeps_past_its_lease_changes_nothing_any_more() {
 #[tokio::test]
 async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
     let (site, _tokens, one, other) = two().await;
-    let lease = Lease::alone(&one, "account/7").await;
+    let lease = ClientLease::alone(&one, "account/7").await;
     let latch = site.origin.holds("/pay/7");
     let first = one.begin(lease.under(pay()));
     site.origin.request("/pay/7", 1).await;
@@ -117,7 +117,7 @@ async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
     assert!(!second.is_over());
     latch.let_go();
     let tokens = [first.answer().await, second.answer().await].map(|answer| {
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         answer.token().expect("a token").dispatch()
     });
     assert_eq!(tokens, [2, 3]);
@@ -132,10 +132,10 @@ async fn any_gateway_serves_a_lease_and_what_runs_under_it_takes_its_turn() {
 #[tokio::test]
 async fn the_death_of_its_gateway_ends_a_lease_and_a_smaller_token_never_follows() {
     let (site, _tokens, one, other) = two().await;
-    let first = Lease::alone(&one, "account/7").await;
+    let first = ClientLease::alone(&one, "account/7").await;
     assert_eq!(one.send(&first.under(pay())).await.status, 200);
     one.signal(Signal::KILL);
-    let second = Lease::alone(&other, "account/7").await;
+    let second = ClientLease::alone(&other, "account/7").await;
     assert!(second.token() > first.token());
     assert_eq!(other.send(&second.under(pay())).await.status, 200);
     let before = site.origin.count("/pay/7");
@@ -149,10 +149,10 @@ async fn the_death_of_its_gateway_ends_a_lease_and_a_smaller_token_never_follows
 async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
     let (site, _tokens, one, other) = two().await;
     let asked = Instant::now();
-    let first = Lease::alone(&one, "account/7").await;
+    let first = ClientLease::alone(&one, "account/7").await;
     let held_for = Duration::from_millis(first.document["held_for_ms"].as_u64().expect("a number"));
     one.signal(Signal::STOP);
-    let second = Lease::alone(&other, "account/7").await;
+    let second = ClientLease::alone(&other, "account/7").await;
     assert!(asked.elapsed() > held_for, "another one held after {:?} of {held_for:?}", asked.elapsed());
     assert_eq!(other.send(&second.under(pay())).await.status, 200);
     one.signal(Signal::CONT);
@@ -160,7 +160,7 @@ async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
     let told = async {
         loop {
             let late = one.send(&first.under(pay())).await;
-            assert_eq!(late.outcome(), Some(Outcome::NotDispatched), "{late:?}");
+            assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched), "{late:?}");
             match late.status {
                 412 => return,
                 status => assert_eq!(status, 503),
@@ -174,7 +174,7 @@ async fn a_frozen_gateway_keeps_a_lease_no_longer_than_it_has_told() {
 #[tokio::test]
 async fn waiters_get_the_key_in_their_order_and_one_that_goes_leaves_no_node() {
     let (site, _tokens, gateway) = one().await;
-    let holder = Lease::alone(&gateway, "job/1").await;
+    let holder = ClientLease::alone(&gateway, "job/1").await;
     let tree = site.tree().await;
     let body = json!({"keys": ["job/1"], "wait_ms": 15_000});
     let mut waiting = Vec::new();
@@ -185,10 +185,10 @@ async fn waiters_get_the_key_in_their_order_and_one_that_goes_leaves_no_node() {
     waiting.remove(1).hang_up();
     tree.locks_become("it has gone", |locks| locks.len() == 3).await;
     assert_eq!(holder.release(&gateway).await.status, 204);
-    let first = Lease::granted(&waiting.remove(0).answer().await);
+    let first = ClientLease::granted(&waiting.remove(0).answer().await);
     assert!(!waiting[0].is_over(), "two hold at once");
     assert_eq!(first.release(&gateway).await.status, 204);
-    let second = Lease::granted(&waiting.remove(0).answer().await);
+    let second = ClientLease::granted(&waiting.remove(0).answer().await);
     assert!(holder.token() < first.token() && first.token() < second.token());
     assert_eq!(second.release(&gateway).await.status, 204);
     tree.locks_become("nothing is left", |locks| locks.is_empty()).await;
@@ -198,7 +198,10 @@ async fn waiters_get_the_key_in_their_order_and_one_that_goes_leaves_no_node() {
 async fn readers_hold_together_and_a_writer_waits_for_them() {
     let (_site, _tokens, one, other) = two().await;
     let shared = |key: &str| json!({"keys": [key], "mode": "shared"});
-    let readers = [Lease::of(&one, shared("account/7")).await, Lease::of(&other, shared("account/7")).await];
+    let readers = [
+        ClientLease::of(&one, shared("account/7")).await,
+        ClientLease::of(&other, shared("account/7")).await,
+    ];
     let refused = one.send(&asking(&json!({"keys": ["account/7"]}))).await;
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
     let refused = one.send(&readers[0].under(pay())).await;
@@ -206,16 +209,16 @@ async fn readers_hold_together_and_a_writer_waits_for_them() {
     for reader in &readers {
         assert_eq!(reader.release(&one).await.status, 204);
     }
-    Lease::alone(&one, "account/7").await;
+    ClientLease::alone(&one, "account/7").await;
 }
 
 #[tokio::test]
 async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits() {
     let (_site, _tokens, gateway) = one().await;
-    let holder = Lease::alone(&gateway, "job/1").await;
+    let holder = ClientLease::alone(&gateway, "job/1").await;
     let answer = gateway.send(&asking(&json!({"keys": ["job/1"]})).field("prefer", "respond-async")).await;
     assert_eq!(answer.status, 202);
-    let waiter = Lease::granted(&answer);
+    let waiter = ClientLease::granted(&answer);
     assert_eq!(waiter.document["state"], "waiting");
     let refused = gateway.send(&waiter.under(pay())).await;
     assert_eq!(refused.status, 403, "its key is another one");
@@ -226,7 +229,7 @@ async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits()
     };
     patiently("one stands before it", behind, || "none").await;
     let seen = waiter.document["revision"].as_u64().expect("a number");
-    let watch = Ask::get(&format!("/.fencegate/v1/leases/{}?watch=10&seen={seen}", waiter.reference));
+    let watch = TestRequest::get(&format!("/.fencegate/v1/leases/{}?watch=10&seen={seen}", waiter.reference));
     let watching = gateway.begin(waiter.under(watch));
     assert_eq!(holder.release(&gateway).await.status, 204);
     let told = said(&watching.answer().await);
@@ -237,22 +240,22 @@ async fn a_lease_that_is_asked_for_without_a_wait_is_told_about_while_it_waits()
 #[tokio::test]
 async fn an_operator_asks_for_a_lease_back_and_takes_it() {
     let (_site, _tokens, gateway) = one().await;
-    let lease = Lease::alone(&gateway, "job/1").await;
-    let operator = |ask: Ask| ask.field("authorization", &format!("Bearer {OPERATOR}"));
-    let list = said(&gateway.send(&operator(Ask::get("/.fencegate/v1/leases"))).await);
+    let lease = ClientLease::alone(&gateway, "job/1").await;
+    let operator = |ask: TestRequest| ask.field("authorization", &format!("Bearer {OPERATOR}"));
+    let list = said(&gateway.send(&operator(TestRequest::get("/.fencegate/v1/leases"))).await);
     assert_eq!(list["leases"][0]["reference"], lease.reference.as_str());
     assert!(!list.to_string().contains(&lease.id), "a secret");
     let place = |verb: &str| format!("/.fencegate/v1/leases/{}/{verb}", lease.reference);
     let why = json!({"why": "the database is being moved"}).to_string();
-    let watching = gateway.begin(lease.under(Ask::get(&format!(
+    let watching = gateway.begin(lease.under(TestRequest::get(&format!(
         "/.fencegate/v1/leases/{}?watch=10&seen={}",
         lease.reference,
         said(&lease.look(&gateway).await)["revision"]
     ))));
-    assert_eq!(gateway.send(&operator(Ask::post(&place("revoke"))).body(why)).await.status, 200);
+    assert_eq!(gateway.send(&operator(TestRequest::post(&place("revoke"))).body(why)).await.status, 200);
     assert_eq!(said(&watching.answer().await)["revocation"], "the database is being moved");
     assert_eq!(said(&lease.renew(&gateway).await)["revocation"], "the database is being moved");
-    assert_eq!(gateway.send(&operator(Ask::post(&place("break")))).await.status, 200);
+    assert_eq!(gateway.send(&operator(TestRequest::post(&place("break")))).await.status, 200);
     assert_eq!(over(&lease, &gateway).await, "broken");
     assert_eq!(lease.renew(&gateway).await.status, 412);
     assert_eq!(gateway.metrics().await.sum("fencegate_leases_ended_total", &["why=\"broken\""]), 1.0);
@@ -267,7 +270,8 @@ async fn an_operator_asks_for_a_lease_back_and_takes_it() {
 async fn keys_are_spelled_as_requests_spell_them() {
     let (_site, _tokens, gateway) = one().await;
     let asked = |key: &str| {
-        let ask = Ask::post("/.fencegate/v1/leases").field("authorization", &format!("Bearer {CLIENT}"));
+        let ask =
+            TestRequest::post("/.fencegate/v1/leases").field("authorization", &format!("Bearer {CLIENT}"));
         ask.body(json!({"keys": [key]}).to_string())
     };
     for (key, right) in [
@@ -306,7 +310,8 @@ async fn a_note_looks_like_what_it_is() {
         ("a\u{2028}b", 400),
         ("a\u{200b}b", 400),
     ] {
-        let ask = Ask::post("/.fencegate/v1/leases").field("authorization", &format!("Bearer {CLIENT}"));
+        let ask =
+            TestRequest::post("/.fencegate/v1/leases").field("authorization", &format!("Bearer {CLIENT}"));
         let answer = gateway.send(&ask.body(json!({"keys": ["account/7"], "note": note}).to_string())).await;
         assert_eq!(answer.status, status, "{note:?}: {answer:?}");
     }
@@ -315,7 +320,7 @@ async fn a_note_looks_like_what_it_is() {
 #[tokio::test]
 async fn nobody_takes_what_is_not_his() {
     let (site, _tokens, gateway) = one().await;
-    let ask = || Ask::post("/.fencegate/v1/leases").body(json!({"keys": ["account/7"]}).to_string());
+    let ask = || TestRequest::post("/.fencegate/v1/leases").body(json!({"keys": ["account/7"]}).to_string());
     let bearer = |token: &str| ask().field("authorization", &format!("Bearer {token}"));
     for (ask, status, reason) in [
         (ask(), 401, "lease-credentials"),
@@ -335,22 +340,23 @@ async fn nobody_takes_what_is_not_his() {
             "lease-forbidden",
         ),
         (bearer(CLIENT).field("origin", "https://elsewhere.example"), 403, "lease-forbidden"),
-        (Ask::with_method("PUT", "/.fencegate/v1/leases"), 405, "method"),
-        (Ask::get("/.fencegate/v1/leases/x/y/z"), 404, "no-route"),
-        (Ask::get("/.fencegate/v1/leases/0123456789abcdef"), 428, "lease-required"),
+        (TestRequest::with_method("PUT", "/.fencegate/v1/leases"), 405, "method"),
+        (TestRequest::get("/.fencegate/v1/leases/x/y/z"), 404, "no-route"),
+        (TestRequest::get("/.fencegate/v1/leases/0123456789abcdef"), 428, "lease-required"),
     ] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (status, reason), "{ask:?}");
     }
-    let lease = Lease::alone(&gateway, "account/7").await;
+    let lease = ClientLease::alone(&gateway, "account/7").await;
     let secret = lease.id.rsplit('.').next().expect("a secret").to_owned();
     let forged: String = secret.chars().rev().collect();
-    let forged = Lease { id: lease.id.replace(&secret, &forged), ..lease.clone() };
+    let forged = ClientLease { id: lease.id.replace(&secret, &forged), ..lease.clone() };
     for ask in [
         forged.under(pay()),
-        lease.under(Ask::post("/pay/8")),
+        lease.under(TestRequest::post("/pay/8")),
         pay().field("fencing-lease", "x"),
-        forged.under(Ask::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference))),
+        forged
+            .under(TestRequest::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference))),
     ] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"), "{ask:?}");
@@ -361,7 +367,7 @@ async fn nobody_takes_what_is_not_his() {
 
 #[tokio::test]
 async fn a_route_says_whether_it_takes_or_wants_a_lease() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let route = |name: &str, lease: Option<&str>| {
         let mut route = json!({"name": name, "upstream": "ledger", "match": {"methods": ["POST"], "path": format!("/{name}/{{id}}")},
                "fence": {"key": "account/{path.id}"}});
@@ -373,11 +379,11 @@ async fn a_route_says_whether_it_takes_or_wants_a_lease() {
     let policy =
         tokens.policy(&site, "gw-1").route(route("wants", Some("required"))).route(route("never", None));
     let gateway = Gateway::start(&policy).await;
-    let answer = gateway.send(&Ask::post("/wants/7")).await;
+    let answer = gateway.send(&TestRequest::post("/wants/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (428, "lease-required"));
-    let lease = Lease::alone(&gateway, "account/7").await;
-    assert_eq!(gateway.send(&lease.under(Ask::post("/wants/7"))).await.status, 200);
-    let answer = gateway.send(&lease.under(Ask::post("/never/7"))).await;
+    let lease = ClientLease::alone(&gateway, "account/7").await;
+    assert_eq!(gateway.send(&lease.under(TestRequest::post("/wants/7"))).await.status, 200);
+    let answer = gateway.send(&lease.under(TestRequest::post("/never/7"))).await;
     assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"));
 }
 
@@ -386,15 +392,15 @@ async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_
     let (_site, _tokens, one, other) = two().await;
     let stand = |address: &str| json!({"keys": ["election/primary"], "note": address, "wait_ms": 15_000});
     let leads = async |gateway: &Gateway| {
-        gateway.send(&Ask::get("/.fencegate/v1/elections/primary/leader")).await.status
+        gateway.send(&TestRequest::get("/.fencegate/v1/elections/primary/leader")).await.status
     };
     let election = |gateway: &Gateway| {
-        let ask =
-            Ask::get("/.fencegate/v1/elections/primary").field("authorization", &format!("Bearer {CLIENT}"));
+        let ask = TestRequest::get("/.fencegate/v1/elections/primary")
+            .field("authorization", &format!("Bearer {CLIENT}"));
         gateway.begin(ask)
     };
     assert_eq!([leads(&one).await, leads(&other).await], [404, 404]);
-    let first = Lease::of(&one, stand("10.0.0.1:80")).await;
+    let first = ClientLease::of(&one, stand("10.0.0.1:80")).await;
     let waiting = other.begin(asking(&stand("10.0.0.2:80")));
     for gateway in [&one, &other] {
         let told = said(&election(gateway).answer().await);
@@ -403,7 +409,7 @@ async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_
     }
     assert_eq!([leads(&one).await, leads(&other).await], [200, 404]);
     one.signal(Signal::KILL);
-    let second = Lease::granted(&waiting.answer().await);
+    let second = ClientLease::granted(&waiting.answer().await);
     assert!(second.token() > first.token());
     assert_eq!(leads(&other).await, 200);
     assert_eq!(said(&election(&other).answer().await)["leader"]["note"], "10.0.0.2:80");
@@ -411,14 +417,15 @@ async fn candidates_of_an_election_lead_one_after_another_and_everybody_is_told_
 
 #[tokio::test]
 async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
-    let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
     let policy = tokens
         .policy(&site, "gw-1")
         .with("/routes/0/fence/permits", 2)
         .with("/routes/0/fence/hold", json!({"mode": "strict"}));
     let gateway = Gateway::start(&policy).await;
     let slots = json!({"keys": ["account/7"], "permits": 2});
-    let [one, other] = [Lease::of(&gateway, slots.clone()).await, Lease::of(&gateway, slots.clone()).await];
+    let [one, other] =
+        [ClientLease::of(&gateway, slots.clone()).await, ClientLease::of(&gateway, slots.clone()).await];
     let permits = [&one, &other].map(|lease| lease.document["permit"].as_u64().expect("a permit"));
     assert_eq!(permits.iter().sum::<u64>(), 1, "{permits:?}");
     let refused = gateway.send(&asking(&slots)).await;
@@ -438,13 +445,14 @@ async fn permits_of_a_key_are_held_together_each_with_marks_of_its_own() {
         assert_eq!(key, Some(format!("account/7#{permit}")));
     }
     assert_eq!(one.release(&gateway).await.status, 204);
-    let third = Lease::of(&gateway, json!({"keys": ["account/7"], "permits": 2, "wait_ms": 5000})).await;
+    let third =
+        ClientLease::of(&gateway, json!({"keys": ["account/7"], "permits": 2, "wait_ms": 5000})).await;
     assert_eq!(third.document["permit"].as_u64(), Some(permits[0]));
     assert!(third.token() > other.token() && third.token() > one.token());
     // No route names this key. The first client decides how many permits there are.
     let job = json!({"keys": ["job/1"], "permits": 3});
     for _ in 0..3 {
-        Lease::of(&gateway, job.clone()).await;
+        ClientLease::of(&gateway, job.clone()).await;
     }
     assert_eq!(gateway.send(&asking(&job)).await.status, 423);
 }

@@ -8,23 +8,23 @@ mod pair;
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    faulty_link::{Fate, FaultyLink, Operation},
+    client::{FencingOutcome, TestRequest},
+    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     history::History,
     origin::Latch,
     patience::QUIET,
 };
 use serde_json::json;
 
-pub(crate) use self::pair::{HOLDS, Pair, is_served};
+pub(crate) use self::pair::{HOLDS, LinkedPair, is_served};
 
 #[tokio::test]
 async fn a_caller_that_goes_while_its_node_is_made_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch.clone()));
-        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+        let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.happened().await;
         assert_eq!(pair.tree.locks().await.len(), 1);
         asked.hang_up();
@@ -39,10 +39,10 @@ async fn a_caller_that_goes_while_its_node_is_made_leaves_no_node() {
 #[tokio::test]
 async fn a_caller_that_goes_while_the_answer_to_its_create_is_lost_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch));
-        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch));
+        let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.happened().await;
         asked.hang_up();
         pair.ours.gauge_becomes("fencegate_lock_waiters", 0.0).await;
@@ -55,9 +55,9 @@ async fn a_caller_that_goes_while_the_answer_to_its_create_is_lost_leaves_no_nod
 #[tokio::test]
 async fn a_create_that_never_arrived_is_made_again() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
-        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        let pair = LinkedPair::new(hold()).await;
+        let lost = pair.link.trap(LockOperation::Create, OperationFault::Vanishes);
+        let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         lost.happened().await;
         tokio::time::sleep(QUIET).await;
         assert_eq!(pair.tree.locks().await, [""; 0]);
@@ -72,14 +72,15 @@ async fn a_create_that_never_arrived_is_made_again() {
 #[tokio::test]
 async fn a_create_that_never_arrived_is_given_up_in_time() {
     for hold in HOLDS {
-        let pair =
-            Pair::with(|policy| policy.with("/defaults/hold", hold()).with("/routes/0/fence/wait", "1s"))
-                .await;
-        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
-        let answer = pair.ours.send(&Ask::post("/pay/7")).await;
+        let pair = LinkedPair::with(|policy| {
+            policy.with("/defaults/hold", hold()).with("/routes/0/fence/wait", "1s")
+        })
+        .await;
+        let lost = pair.link.trap(LockOperation::Create, OperationFault::Vanishes);
+        let answer = pair.ours.send(&TestRequest::post("/pay/7")).await;
         lost.happened().await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(answer.took() < Duration::from_secs(4), "took {:?}", answer.took());
         pair.reconnect();
         pair.ours_serves(None).await;
@@ -89,8 +90,8 @@ async fn a_create_that_never_arrived_is_given_up_in_time() {
 #[tokio::test]
 async fn a_node_whose_creation_was_answered_to_nobody_is_adopted() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let made = pair.link.trap(Operation::Create, Fate::AnswerLost);
+        let pair = LinkedPair::new(hold()).await;
+        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerLost);
         let (asked, record, latch) = pair.held().await;
         made.happened().await;
         let locks = pair.tree.locks().await;
@@ -106,10 +107,10 @@ async fn a_node_whose_creation_was_answered_to_nobody_is_adopted() {
 #[tokio::test]
 async fn a_first_node_whose_creation_was_answered_to_nobody_is_adopted() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let latch = pair.site.origin.holds("/pay/8");
-        let made = pair.link.trap(Operation::Multi, Fate::AnswerLost);
-        let asked = pair.ours.begin(Ask::post("/pay/8"));
+        let made = pair.link.trap(LockOperation::Multi, OperationFault::AnswerLost);
+        let asked = pair.ours.begin(TestRequest::post("/pay/8"));
         let record = pair.site.origin.request("/pay/8", 1).await;
         made.happened().await;
         let locks = pair.tree.locks().await;
@@ -129,11 +130,11 @@ async fn the_nodes_of_a_set_whose_creation_was_answered_to_nobody_are_adopted() 
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     });
-    let pair = Pair::with(|policy| policy.route(route)).await;
-    assert_eq!(pair.ours.send(&Ask::post("/move/6/7")).await.status, 200);
+    let pair = LinkedPair::with(|policy| policy.route(route)).await;
+    assert_eq!(pair.ours.send(&TestRequest::post("/move/6/7")).await.status, 200);
     let latch = pair.site.origin.holds("/move/7/6");
-    let made = pair.link.trap(Operation::Multi, Fate::AnswerLost);
-    let asked = pair.ours.begin(Ask::post("/move/7/6"));
+    let made = pair.link.trap(LockOperation::Multi, OperationFault::AnswerLost);
+    let asked = pair.ours.begin(TestRequest::post("/move/7/6"));
     let record = pair.site.origin.request("/move/7/6", 1).await;
     made.happened().await;
     let locks = pair.tree.locks().await;
@@ -151,14 +152,14 @@ async fn the_nodes_of_a_set_whose_creation_was_answered_to_nobody_are_adopted() 
 #[tokio::test]
 async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place() {
     let hold = json!({"mode": "cached", "linger": "60s", "max_hold": "50ms"});
-    let pair = Pair::new(hold).await;
+    let pair = LinkedPair::new(hold).await;
     let (first, record, latch) = pair.held().await;
-    let other = pair.other.begin(Ask::post("/pay/7"));
+    let other = pair.other.begin(TestRequest::post("/pay/7"));
     pair.tree.so_many_wait(1).await;
     tokio::time::sleep(QUIET).await;
-    let second = pair.ours.begin(Ask::post("/pay/7"));
+    let second = pair.ours.begin(TestRequest::post("/pay/7"));
     pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
-    let yielded = pair.link.trap(Operation::Multi, Fate::AnswerLost);
+    let yielded = pair.link.trap(LockOperation::Multi, OperationFault::AnswerLost);
     latch.let_go();
     is_served(first).await;
     yielded.happened().await;
@@ -172,15 +173,15 @@ async fn a_yield_that_was_answered_to_nobody_leaves_one_node_and_keeps_the_place
     history.assert_holds();
     let one = |locks: &[String]| locks.len() == 1;
     pair.tree.locks_become("the node that is kept", one).await;
-    assert!(pair.ours.send(&Ask::post("/pay/7")).await.token() > Some(record.stamped()));
-    assert_eq!(pair.other.send(&Ask::post("/pay/7")).await.status, 200);
+    assert!(pair.ours.send(&TestRequest::post("/pay/7")).await.token() > Some(record.stamped()));
+    assert_eq!(pair.other.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 #[tokio::test]
 async fn a_node_whose_removal_was_answered_to_nobody_is_gone() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let token = pair.removed(Fate::AnswerLost).await;
+        let pair = LinkedPair::new(hold()).await;
+        let token = pair.removed(OperationFault::AnswerLost).await;
         pair.nothing_is_left().await;
         pair.ours_serves(token).await;
     }
@@ -189,8 +190,8 @@ async fn a_node_whose_removal_was_answered_to_nobody_is_gone() {
 #[tokio::test]
 async fn a_removal_that_never_arrived_is_made_again() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let token = pair.removed(Fate::Vanishes).await;
+        let pair = LinkedPair::new(hold()).await;
+        let token = pair.removed(OperationFault::Vanishes).await;
         assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
         pair.reconnect();
         pair.nothing_is_left().await;
@@ -201,8 +202,8 @@ async fn a_removal_that_never_arrived_is_made_again() {
 #[tokio::test]
 async fn a_lock_that_is_given_back_while_disconnected_is_gone_after_the_reconnect() {
     for hold in HOLDS {
-        for breaks in [FaultyLink::cut, FaultyLink::reset] {
-            let pair = Pair::new(hold()).await;
+        for breaks in [ZooKeeperProxy::cut, ZooKeeperProxy::reset] {
+            let pair = LinkedPair::new(hold()).await;
             let (asked, record, latch) = pair.held().await;
             breaks(&pair.link);
             latch.let_go();
@@ -219,7 +220,7 @@ async fn a_lock_that_is_given_back_while_disconnected_is_gone_after_the_reconnec
 #[tokio::test]
 async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let (holder, waiter) = pair.waits().await;
         pair.link.cut();
         waiter.hang_up();
@@ -238,7 +239,7 @@ async fn a_waiter_that_goes_while_disconnected_leaves_no_node() {
 async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect() {
     for hold in HOLDS {
         for turn_comes_first in [true, false] {
-            let pair = Pair::new(hold()).await;
+            let pair = LinkedPair::new(hold()).await;
             let (holder, waiter) = pair.waits().await;
             pair.link.cut();
             if turn_comes_first {
@@ -261,17 +262,17 @@ async fn a_waiter_is_served_whether_its_turn_comes_during_or_after_a_reconnect()
 #[tokio::test]
 async fn a_kept_key_is_given_up_whether_it_is_wanted_during_or_after_a_reconnect() {
     for wanted_meanwhile in [true, false] {
-        let pair = Pair::new(json!({"mode": "cached", "linger": "60s"})).await;
-        assert_eq!(pair.ours.send(&Ask::post("/pay/7")).await.status, 200);
+        let pair = LinkedPair::new(json!({"mode": "cached", "linger": "60s"})).await;
+        assert_eq!(pair.ours.send(&TestRequest::post("/pay/7")).await.status, 200);
         pair.link.cut();
         pair.ours.becomes_unready().await;
-        let mut asked = wanted_meanwhile.then(|| pair.other.begin(Ask::post("/pay/7")));
+        let mut asked = wanted_meanwhile.then(|| pair.other.begin(TestRequest::post("/pay/7")));
         if wanted_meanwhile {
             pair.tree.so_many_wait(1).await;
         }
         pair.link.mend();
         pair.ours.becomes_ready().await;
-        let asked = asked.take().unwrap_or_else(|| pair.other.begin(Ask::post("/pay/7")));
+        let asked = asked.take().unwrap_or_else(|| pair.other.begin(TestRequest::post("/pay/7")));
         is_served(asked).await;
         pair.nothing_is_left().await;
         History::of(&pair.site.origin.log()).assert_holds();

@@ -2,21 +2,21 @@
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::Ask,
-    faulty_link::{Fate, Operation},
+    client::TestRequest,
+    faulty_link::{LockOperation, OperationFault},
     history::History,
     origin::Latch,
 };
 
-use super::link::{HOLDS, Pair, is_served};
+use super::link::{HOLDS, LinkedPair, is_served};
 
 #[tokio::test]
 async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.trap(Operation::Create, Fate::AnswerHeld(latch.clone()));
-        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        let made = pair.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+        let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.happened().await;
         pair.link.end_sessions();
         pair.nothing_is_left().await;
@@ -31,9 +31,9 @@ async fn a_session_that_ends_while_a_node_is_made_costs_no_request_and_leaves_no
 #[tokio::test]
 async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let lost = pair.link.trap(Operation::Create, Fate::Vanishes);
-        let asked = pair.ours.begin(Ask::post("/pay/7"));
+        let pair = LinkedPair::new(hold()).await;
+        let lost = pair.link.trap(LockOperation::Create, OperationFault::Vanishes);
+        let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         lost.happened().await;
         pair.link.end_sessions();
         is_served(asked).await;
@@ -45,7 +45,7 @@ async fn a_session_that_ends_before_a_create_arrives_costs_no_request_and_leaves
 #[tokio::test]
 async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let (holder, waiter) = pair.waits().await;
         let before = pair.tree.locks().await;
         pair.link.end_sessions();
@@ -63,9 +63,9 @@ async fn a_session_that_ends_while_waiting_queues_again_and_leaves_no_node() {
 #[tokio::test]
 async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let (asked, record, latch) = pair.held().await;
-        let queued = pair.ours.begin(Ask::post("/pay/7"));
+        let queued = pair.ours.begin(TestRequest::post("/pay/7"));
         pair.ours.gauge_becomes("fencegate_lock_waiters", 1.0).await;
         pair.session_ends().await;
         latch.let_go();
@@ -81,9 +81,9 @@ async fn a_session_that_ends_while_holding_is_followed_by_larger_tokens_and_leav
 #[tokio::test]
 async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
+        let pair = LinkedPair::new(hold()).await;
         let latch = Latch::default();
-        let token = pair.removed(Fate::AnswerHeld(latch.clone())).await;
+        let token = pair.removed(OperationFault::AnswerHeld(latch.clone())).await;
         pair.link.end_sessions();
         latch.let_go();
         pair.session_ended().await;
@@ -94,8 +94,8 @@ async fn a_session_that_ends_while_a_node_is_removed_leaves_no_node() {
 #[tokio::test]
 async fn a_session_that_ends_before_a_removal_arrives_leaves_no_node() {
     for hold in HOLDS {
-        let pair = Pair::new(hold()).await;
-        let token = pair.removed(Fate::Vanishes).await;
+        let pair = LinkedPair::new(hold()).await;
+        let token = pair.removed(OperationFault::Vanishes).await;
         pair.session_ends().await;
         pair.nothing_is_left().await;
         pair.ours_serves(token).await;

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    gateway::{Gateway, Launch, PolicyFile, command},
-    origin::{Act, Record, Reply},
-    site::Site,
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch, PolicyFile, command},
+    origin::{Act, OriginReply, RequestRecord},
+    site::TestSite,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ fn order() -> Value {
     })
 }
 
-fn with(body: &Value) -> Ask {
-    Ask::post("/orders").field("Content-Type", "application/json").body(body.to_string())
+fn with(body: &Value) -> TestRequest {
+    TestRequest::post("/orders").field("Content-Type", "application/json").body(body.to_string())
 }
 
 fn of(skus: &[&str]) -> Value {
@@ -31,29 +31,30 @@ fn of(skus: &[&str]) -> Value {
 }
 
 /// What the service takes out of its stock, whatever the gateway has locked.
-fn taken(record: &Record) -> BTreeSet<String> {
+fn taken(record: &RequestRecord) -> BTreeSet<String> {
     let body: Value = serde_json::from_slice(&record.request.body).expect("JSON");
     let items = body["items"].as_array().expect("a list");
     items.iter().map(|item| item["sku"].as_str().expect("a text").to_owned()).collect()
 }
 
 /// Of two executions at once about one thing, the later one writes over what the other has written.
-fn lost(records: &[Record]) -> usize {
-    let overlap = |one: &Record, other: &Record| {
-        let ended = |record: &Record| record.ended.expect("answered");
+fn lost(records: &[RequestRecord]) -> usize {
+    let overlap = |one: &RequestRecord, other: &RequestRecord| {
+        let ended = |record: &RequestRecord| record.ended.expect("answered");
         one.arrived < ended(other) && other.arrived < ended(one) && !taken(one).is_disjoint(&taken(other))
     };
-    let later =
-        |(at, record): (usize, &Record)| records[..at].iter().filter(|other| overlap(record, other)).count();
+    let later = |(at, record): (usize, &RequestRecord)| {
+        records[..at].iter().filter(|other| overlap(record, other)).count()
+    };
     records.iter().enumerate().map(later).sum()
 }
 
 #[tokio::test]
 async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = |name| site.policy(name).route(order());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
-    site.origin.otherwise(Act::Answer(Duration::from_millis(20), Reply::ok()));
+    site.origin.otherwise(Act::Answer(Duration::from_millis(20), OriginReply::ok()));
     let three = |n: usize| with(&of(&[&format!("A{n}"), &format!("B{n}"), "S7"]));
     let two_of = |n: usize| with(&of(&[&format!("A{n}"), "S7"]));
     let ask = |n: usize| {
@@ -66,8 +67,8 @@ async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() 
     assert_eq!((passed, lost(&records)), (0, 0), "orders of three that passed; updates that were lost");
     for (refused, served) in &answers {
         assert_eq!((refused.status, refused.reason().as_str()), (400, "key-invalid"), "{refused:?}");
-        assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
-        assert_eq!((served.status, served.outcome()), (200, Some(Outcome::Done)), "{served:?}");
+        assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
+        assert_eq!((served.status, served.outcome()), (200, Some(FencingOutcome::Done)), "{served:?}");
     }
     assert_eq!(records.len(), 30);
     assert!(records.iter().all(|record| record.key().is_some_and(|key| key.ends_with(", sku/S7"))));
@@ -75,7 +76,7 @@ async fn orders_of_three_items_are_refused_by_keys_of_two_and_nothing_is_lost() 
 
 #[tokio::test]
 async fn only_a_list_of_which_each_item_is_named_has_keys() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").route(order())).await;
     for (body, reason) in [
         (of(&["a", "b", "c"]), "key-invalid"),
@@ -110,7 +111,7 @@ async fn only_a_list_of_which_each_item_is_named_has_keys() {
 
 #[tokio::test]
 async fn a_key_of_a_part_of_a_list_is_a_mistake_of_the_policy() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     for pointer in ["*/sku", "-/sku", "[]/sku", "#/sku", "0/sku", "0"] {
         let fence = json!({"key": format!("sku/{{body:/items/{pointer}}}")});
         let policy = site.policy("gw-1").route(order()).with("/routes/2/fence", fence);
@@ -119,7 +120,7 @@ async fn a_key_of_a_part_of_a_list_is_a_mistake_of_the_policy() {
         let said =
             String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
         assert!(checked.status.code() != Some(0) && said.contains("error[FG0236]"), "{pointer}: {said}");
-        let failed = Launch::new(&policy).fails().await;
+        let failed = GatewayLaunch::new(&policy).fails().await;
         assert!(failed.contains("FG0236"), "{pointer}: {failed}");
     }
 }

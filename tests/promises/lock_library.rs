@@ -2,12 +2,12 @@
 
 use std::{process::Command, time::Duration};
 
-use fencegate_lock::client::{Client, Error, Options};
+use fencegate_lock::client::{Client, ConnectOptions, Error};
 use fencegate_policies::token::Token;
 use fencegate_tests::{
     patience::patiently,
     scratch,
-    zookeeper::{self, OwnZooKeeper, Tree},
+    zookeeper::{self, OwnZooKeeper, ZnodeTree},
 };
 use tokio::task::spawn_blocking;
 
@@ -68,9 +68,9 @@ async fn the_example_of_strict_and_cached_locks_does_what_it_says() {
     assert_eq!(printed, expected);
 }
 
-fn options(servers: &str, root: &str) -> Options {
+fn options(servers: &str, root: &str) -> ConnectOptions {
     let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
-    Options { session_timeout, tick, ..Options::of(servers, root, "program") }
+    ConnectOptions { session_timeout, tick, ..ConnectOptions::of(servers, root, "program") }
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_program_takes_a_node_that_others_make_as_well_alone_and_for_one_turn(
     let (servers, root) = (zookeeper::shared().to_string(), zookeeper::fresh_root());
     let client = Client::connect(options(&servers, &root).init()).await.expect("connected");
     let (tree, path) =
-        (Tree::connect(zookeeper::shared(), &format!("{root}-app")).await, format!("{root}-app/7"));
+        (ZnodeTree::connect(zookeeper::shared(), &format!("{root}-app")).await, format!("{root}-app/7"));
     let held = client.lock("7").exclusive_node(&path).await.expect("free");
     assert_eq!((held.token().number(), held.token().sequence()), (tree.created("/7").await, 0));
     let refused = client.lock("7").exclusive_node(&path).await.err();

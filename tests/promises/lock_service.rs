@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    site::Site,
+    site::TestSite,
 };
 
 /// What every gateway without a lock service does, within a bound that a load balancer can live with.
 async fn refuses_fenced_requests_and_serves_the_others(gateway: &Gateway) {
-    let refused = gateway.send(&Ask::post("/pay/7")).await;
+    let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(refused.field("retry-after").is_some());
     assert!(refused.took() < Duration::from_secs(6), "took {:?}", refused.took());
-    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
     assert_eq!(gateway.admin("/live").await.status, 200);
 }
 
 #[tokio::test]
 async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resumes_by_itself() {
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     let gateway = site.gateway("gw-1").await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
     let zookeeper = zookeeper.stop().await;
     gateway.becomes_unready().await;
@@ -34,7 +34,7 @@ async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resu
 
     let _zookeeper = zookeeper.start_again().await;
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let log = site.origin.log();
     let tokens: Vec<_> = log.on("/pay/7").map(|record| record.stamped()).collect();
     assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
@@ -43,19 +43,19 @@ async fn while_zookeeper_is_stopped_fenced_requests_are_refused_and_service_resu
 /// Connections stay open and nothing is answered: only time limits help.
 #[tokio::test]
 async fn while_zookeeper_is_silent_fenced_requests_are_refused_in_time_and_service_resumes_by_itself() {
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     let gateway = site.gateway("gw-1").await;
 
     zookeeper.server.pause().expect("our own child");
-    let first = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((first.status, first.outcome()), (503, Some(Outcome::NotDispatched)), "{first:?}");
+    let first = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((first.status, first.outcome()), (503, Some(FencingOutcome::NotDispatched)), "{first:?}");
     assert!(first.took() < Duration::from_secs(6), "took {:?}", first.took());
     gateway.becomes_unready().await;
     refuses_fenced_requests_and_serves_the_others(&gateway).await;
 
     zookeeper.server.resume().expect("our own child");
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     site.tree().await.no_lock_is_left().await;
     assert_eq!(site.origin.count("/pay/7"), 1, "what was refused was never sent");
 }

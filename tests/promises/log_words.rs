@@ -5,15 +5,15 @@ use std::{fs, path::Path, time::Duration};
 
 use fencegate_process::shown::KeySecret;
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::PolicyFile,
-    gateway::{Gateway, Launch, command},
-    guarded::Guarded,
-    held::Held,
-    leases::{CLIENT, Tokens},
+    gateway::{Gateway, GatewayLaunch, command},
+    guarded::GuardedSite,
+    held::HeldRequest,
+    leases::{CLIENT, LeaseTokens},
     origin::Act,
     patience::patiently,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::Value;
 use tokio::time::sleep;
@@ -29,7 +29,7 @@ fn events(log: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn warnings_of_a_policy_are_events() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/enforce", "observe");
     let gateway = Gateway::start(&policy).await;
     let line = gateway.says("the warning", |line| line.message() == "config.warning").await;
@@ -47,8 +47,8 @@ async fn warnings_of_a_policy_are_events() {
 
 #[tokio::test]
 async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
-    let site = Site::fresh().await;
-    let gateway = Launch::new(&site.policy("gw-1")).without_init().start().await;
+    let site = TestSite::fresh().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).without_init().start().await;
     let line = gateway.says("why", |line| line.message() == "no ZooKeeper session").await;
     assert_eq!(line.field("code"), "FG0506", "{}", line.text());
     let to_type = format!("fencegate era init -c {}", gateway.file().display());
@@ -57,7 +57,7 @@ async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
     // lock service.
     let told = async {
         loop {
-            let answer = gateway.send(&Ask::post("/pay/7")).await;
+            let answer = gateway.send(&TestRequest::post("/pay/7")).await;
             match (answer.status, answer.reason().as_str()) {
                 (503, "not-initialised") => return,
                 (status, reason) => assert_eq!((status, reason), (503, "lock-service")),
@@ -72,7 +72,7 @@ async fn an_installation_that_nobody_made_is_told_once_and_to_clients_too() {
     assert_eq!(log.matches("no ZooKeeper session").count(), 1, "{log}");
     run(&to_type).await;
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 /// Types a command as it was printed.
@@ -88,28 +88,29 @@ const CANARY: &str = "canary-1f6b";
 #[tokio::test]
 async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
     for (keys, told) in [("hash", Some("\"#")), ("off", Some("(hidden)")), ("plain", Some(CANARY))] {
-        let mut site = Site::fresh().await;
+        let mut site = TestSite::fresh().await;
         // The log knows the lock paths from the policy, and not from a word that any path may contain.
         site.root += "/locks/apps";
-        let guarded = Guarded::of(site).await;
+        let guarded = GuardedSite::of(site).await;
         let guard = guarded.launch().await.with("/log", serde_json::json!({"keys": keys})).start().await;
         guard.becomes_ready().await;
         let policy = guarded
             .policy("gw-1", &[guard.public])
             .with("/log", serde_json::json!({"keys": keys}))
             .with("/defaults/hold/mode", "strict");
-        let gateway = Launch::new(&policy).logging("fencegate=debug").start().await;
+        let gateway = GatewayLaunch::new(&policy).logging("fencegate=debug").start().await;
         gateway.becomes_ready().await;
         let path = format!("/pay/{CANARY}");
         let (origin, tree) = (&guarded.site.origin, guarded.site.tree().await);
 
         // An answer that breaks off: in doubt at the guard, a retired tenure at the gateway.
         origin.script(&path, [Act::Reset]);
-        assert_eq!(gateway.send(&Ask::post(&path)).await.status, 502);
+        assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 502);
         // A holder whose lock another client removes, and a request that does not wait for the key.
         let other = format!("/pay/{CANARY}-other");
-        let Held { request: holder, latch, .. } = origin.holds_one(&gateway, Ask::post(&other)).await;
-        let impatient = gateway.send(&Ask::post(&other).field("prefer", "wait=0")).await;
+        let HeldRequest { request: holder, latch, .. } =
+            origin.holds_one(&gateway, TestRequest::post(&other)).await;
+        let impatient = gateway.send(&TestRequest::post(&other).field("prefer", "wait=0")).await;
         assert_eq!(impatient.status, 423, "{impatient:?}");
         let lock = tree.paths().await.into_iter().find(|path| path.contains("-other/"));
         // The request holds until its lock node is watched; that takes a second.
@@ -124,12 +125,12 @@ async fn no_line_of_a_log_tells_a_key_where_keys_are_not_told() {
             ("POST", format!("/api/v1/locks/account/{CANARY}/break")),
             ("POST", format!("/locks/account%2F{CANARY}/")),
         ] {
-            let answer = Ask::with_method(method, &target).to(gateway.admin).await.expect("answered");
+            let answer = TestRequest::with_method(method, &target).to(gateway.admin).await.expect("answered");
             assert!(matches!(answer.status, 404 | 405), "{target}: {answer:?}");
         }
         gateway.says("the last of them", |line| line.field("asked") == "locks.*").await;
         // A token that is older than what the guard has let in.
-        let stale = Ask::post(&path)
+        let stale = TestRequest::post(&path)
             .field("fencing-token", "v1-0000000000000001-00000000-00000001")
             .field("fencing-key", &format!("account/{CANARY}"));
         assert_ne!(guard.send(&stale).await.status, 200);
@@ -200,14 +201,14 @@ fn the_search_finds_what_it_looks_for() {
 
 /// The name that a gateway of its own has for the key `account/7` where keys are hashed.
 async fn hash_of_a_key(secret: Option<&Path>) -> String {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").cached().with("/log/keys", "hash").with("/defaults/hold/linger", "5s");
     let policy = match secret {
         Some(file) => policy.with("/log/key_secret_file", file.display().to_string()),
         None => policy,
     };
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let locks: Value =
         serde_json::from_slice(&gateway.admin("/api/v1/locks").await.body).expect("a document");
     locks["locks"][0]["key"].as_str().expect("a name").to_owned()
@@ -215,7 +216,7 @@ async fn hash_of_a_key(secret: Option<&Path>) -> String {
 
 #[tokio::test]
 async fn nobody_without_the_secret_finds_the_key_of_a_hash_and_processes_with_one_secret_agree() {
-    let tokens = Tokens::default();
+    let tokens = LeaseTokens::default();
     let (one, other) = (hash_of_a_key(None).await, hash_of_a_key(None).await);
     println!("two processes: {one} and {other}");
     assert_ne!(one, other, "a hash that anybody can compute");

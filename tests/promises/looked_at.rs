@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_tests::{client::Ask, each_once::each_once, gateway::Gateway, site::Site};
+use fencegate_tests::{client::TestRequest, each_once::each_once, gateway::Gateway, site::TestSite};
 
 /// Twice as many as fit into the 96 KiB of paths that a session watches.
 const KEYS: usize = 5000;
@@ -12,7 +12,7 @@ const SOON: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn a_kept_key_that_is_not_watched_is_handed_over_when_another_gateway_wants_it() {
-    let (_zookeeper, site) = Site::on_its_own().await;
+    let (_zookeeper, site) = TestSite::on_its_own().await;
     let policy =
         |name| site.policy(name).with("/zookeeper/session_timeout", "20s").with("/zookeeper/sessions", 1);
     let one = Gateway::start(&policy("gw-1").keeping("9m")).await;
@@ -22,7 +22,7 @@ async fn a_kept_key_that_is_not_watched_is_handed_over_when_another_gateway_want
 
     let two = Gateway::start(&policy("gw-2").with("/routes/0/fence/wait", "20s")).await;
     for key in [0, KEYS / 2, KEYS - 1] {
-        let answer = two.send(&Ask::post(&format!("/pay/{key}"))).await;
+        let answer = two.send(&TestRequest::post(&format!("/pay/{key}"))).await;
         assert_eq!(answer.status, 200, "key {key}: {answer:?}");
         assert!(answer.took() < SOON, "key {key} took {:?}", answer.took());
     }

@@ -7,11 +7,11 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Client, Outcome},
+    client::{FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{
@@ -20,25 +20,25 @@ use tokio::{
 };
 
 /// What a service does with a request, by the number of those that its connection has had before.
-type Manner = fn(&str, usize) -> Says;
+type ServiceBehavior = fn(&str, usize) -> ServiceReply;
 
 /// Bytes, and whether it closes behind them.
-struct Says(&'static str, Then);
+struct ServiceReply(&'static str, AfterReply);
 
 #[derive(PartialEq)]
-enum Then {
+enum AfterReply {
     Waits,
     Closes,
 }
 
 /// A service with manners of its own.
-struct Service {
+struct ScriptedService {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
-impl Service {
-    async fn with(manner: Manner) -> Self {
+impl ScriptedService {
+    async fn with(manner: ServiceBehavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let seen = Arc::<Mutex<Vec<String>>>::default();
@@ -57,11 +57,11 @@ impl Service {
     }
 
     /// `/open/...` leads to it without a fence, `/pay/{account}` under one.
-    async fn gateway(&self, site: &Site) -> Gateway {
+    async fn gateway(&self, site: &TestSite) -> Gateway {
         Gateway::start(&self.policy(site)).await
     }
 
-    fn policy(&self, site: &Site) -> Policy {
+    fn policy(&self, site: &TestSite) -> TestPolicy {
         let endpoint = json!([format!("http://{}", self.address)]);
         let open = json!({"endpoints": endpoint, "fencing": "none"});
         let policy =
@@ -71,7 +71,7 @@ impl Service {
     }
 }
 
-async fn converse(mut stream: TcpStream, manner: Manner, seen: Arc<Mutex<Vec<String>>>) {
+async fn converse(mut stream: TcpStream, manner: ServiceBehavior, seen: Arc<Mutex<Vec<String>>>) {
     for before in 0.. {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -86,16 +86,16 @@ async fn converse(mut stream: TcpStream, manner: Manner, seen: Arc<Mutex<Vec<Str
         if stream.read_exact(&mut body).await.is_err() {
             return;
         }
-        let Says(words, then) = manner(&head, before);
+        let ServiceReply(words, then) = manner(&head, before);
         seen.lock().expect("no panic").push(head);
         drop(stream.write_all(words.as_bytes()).await);
-        if then == Then::Closes {
+        if then == AfterReply::Closes {
             return;
         }
     }
 }
 
-const OK: Says = Says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Then::Waits);
+const OK: ServiceReply = ServiceReply("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", AfterReply::Waits);
 
 /// Everything that one client receives, up to the end of its connection.
 async fn told(gateway: &Gateway, request: &str) -> String {
@@ -111,15 +111,15 @@ async fn told(gateway: &Gateway, request: &str) -> String {
 /// and sends it again: a POST is then executed twice.
 #[tokio::test]
 async fn a_service_that_dies_behind_its_head_is_told_and_never_a_silent_close() {
-    let site = Site::fresh().await;
-    let service = Service::with(|head, _| {
+    let site = TestSite::fresh().await;
+    let service = ScriptedService::with(|head, _| {
         let words = match head {
             _ if head.contains("/none ") => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
             _ if head.contains("/some ") => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc",
             _ if head.contains("/negative ") => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
             _ => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc",
         };
-        Says(words, Then::Closes)
+        ServiceReply(words, AfterReply::Closes)
     })
     .await;
     let gateway = service.gateway(&site).await;
@@ -137,18 +137,20 @@ async fn a_service_that_dies_behind_its_head_is_told_and_never_a_silent_close() 
 }
 
 /// As services with a short keep-alive do: the connection is gone under the next request.
-fn closes_under_the_second(head: &str, before: usize) -> Says {
+fn closes_under_the_second(head: &str, before: usize) -> ServiceReply {
     match before {
-        1.. if !head.contains("/first ") => Says("", Then::Closes),
-        _ if head.starts_with("HEAD ") => Says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Then::Waits),
+        1.. if !head.contains("/first ") => ServiceReply("", AfterReply::Closes),
+        _ if head.starts_with("HEAD ") => {
+            ServiceReply("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", AfterReply::Waits)
+        }
         _ => OK,
     }
 }
 
 #[tokio::test]
 async fn a_read_that_a_dead_pooled_connection_lost_is_sent_once_more_and_nothing_else_is() {
-    let site = Site::fresh().await;
-    let service = Service::with(closes_under_the_second).await;
+    let site = TestSite::fresh().await;
+    let service = ScriptedService::with(closes_under_the_second).await;
     let gateway = service.gateway(&site).await;
     for (method, path, body, status, times) in [
         ("GET", "/open/1", "", 200, 2),
@@ -164,35 +166,36 @@ async fn a_read_that_a_dead_pooled_connection_lost_is_sent_once_more_and_nothing
         ("POST", "/pay/9", "x", 502, 1),
     ] {
         // The worker of this client has an idle connection to the service.
-        let mut client = Client::connect(gateway.public).await.expect("listens");
+        let mut client = Http1Client::connect(gateway.public).await.expect("listens");
         let first = if path.starts_with("/pay") { "/pay/first" } else { "/open/first" };
-        assert_eq!(client.send(&Ask::post(first)).await.expect("an answer").status, 200);
-        let answer = client.send(&Ask::with_method(method, path).body(body)).await.expect("an answer");
+        assert_eq!(client.send(&TestRequest::post(first)).await.expect("an answer").status, 200);
+        let answer =
+            client.send(&TestRequest::with_method(method, path).body(body)).await.expect("an answer");
         assert_eq!(answer.status, status, "{method} {path}");
         assert_eq!(service.count(&format!("{method} {path} ")), times, "{method} {path}");
         if status == 502 {
             assert_eq!(answer.reason(), "outcome-unknown", "{method} {path}");
         }
         if path.starts_with("/pay") {
-            assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{method} {path}");
+            assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{method} {path}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_read_is_sent_twice_at_most_and_not_again_once_a_byte_has_answered_it() {
-    let site = Site::fresh().await;
-    let service = Service::with(|head, before| match before {
+    let site = TestSite::fresh().await;
+    let service = ScriptedService::with(|head, before| match before {
         _ if head.contains("/first ") => OK,
-        _ if head.contains("/begun ") => Says("HTTP/1.1 200", Then::Closes),
-        _ => Says("", Then::Closes),
+        _ if head.contains("/begun ") => ServiceReply("HTTP/1.1 200", AfterReply::Closes),
+        _ => ServiceReply("", AfterReply::Closes),
     })
     .await;
     let gateway = service.gateway(&site).await;
     for (path, times) in [("/open/never", 2), ("/open/begun", 1)] {
-        let mut client = Client::connect(gateway.public).await.expect("listens");
-        assert_eq!(client.send(&Ask::post("/open/first")).await.expect("an answer").status, 200);
-        let answer = client.send(&Ask::get(path)).await.expect("an answer");
+        let mut client = Http1Client::connect(gateway.public).await.expect("listens");
+        assert_eq!(client.send(&TestRequest::post("/open/first")).await.expect("an answer").status, 200);
+        let answer = client.send(&TestRequest::get(path)).await.expect("an answer");
         assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"), "{path}");
         assert_eq!(service.count(&format!("GET {path} ")), times, "{path}");
     }
@@ -200,11 +203,14 @@ async fn a_read_is_sent_twice_at_most_and_not_again_once_a_byte_has_answered_it(
 
 #[tokio::test]
 async fn an_answer_has_as_many_fields_as_its_upstream_may_send() {
-    let site = Site::fresh().await;
-    let service = Service::with(|head, _| {
+    let site = TestSite::fresh().await;
+    let service = ScriptedService::with(|head, _| {
         let number = head.split_once("/fields-").and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok());
         let fields: String = (1..number.expect("a number")).map(|n| format!("X-{n}: {n}\r\n")).collect();
-        Says(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n").leak(), Then::Waits)
+        ServiceReply(
+            format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n").leak(),
+            AfterReply::Waits,
+        )
     })
     .await;
     for (most, policy) in [

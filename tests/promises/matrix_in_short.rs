@@ -3,25 +3,27 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate_tests::matrix::{catalogue::CASES, experiment::Run, level::Level, ruling::Verdict, series};
+use fencegate_tests::matrix::{
+    catalogue::CASES, experiment::CaseRun, level::MatrixLevel, ruling::Verdict, series,
+};
 
 const SEED: u64 = 1;
 
 /// What `tests/run` has time for.
-const MOST: [(&str, Level); 6] = [
-    ("holder_frozen", Level::None),
-    ("holder_frozen", Level::Guard),
-    ("holder_killed", Level::Guard),
-    ("holder_killed", Level::Upstream),
-    ("guard_killed", Level::Guard),
-    ("leader_killed", Level::Guard),
+const MOST: [(&str, MatrixLevel); 6] = [
+    ("holder_frozen", MatrixLevel::None),
+    ("holder_frozen", MatrixLevel::Guard),
+    ("holder_killed", MatrixLevel::Guard),
+    ("holder_killed", MatrixLevel::Upstream),
+    ("guard_killed", MatrixLevel::Guard),
+    ("leader_killed", MatrixLevel::Guard),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_worst_accidents_break_nothing_where_tokens_are_compared_and_something_where_not() {
-    let named = |(name, level): (&str, Level)| {
+    let named = |(name, level): (&str, MatrixLevel)| {
         let case = CASES.iter().find(|case| case.name == name).expect("a case");
-        Run { case, level, seed: SEED }
+        CaseRun { case, level, seed: SEED }
     };
     let (mut ruled, mut failed) = (0, Vec::new());
     let runs = MOST.into_iter().map(named).collect();

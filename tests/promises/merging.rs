@@ -7,12 +7,12 @@
 use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::Path};
 
 use fencegate_tests::{
-    client::{Ask, Client},
-    foreign_readings::merged::{Merged, is_astray, services},
+    client::{Http1Client, TestRequest},
+    foreign_readings::merged::{MergedReadings, is_astray, services},
     gateway::Gateway,
     patience::patiently,
-    peers::Peer,
-    site::Site,
+    peers::ProxyProcess,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
@@ -42,13 +42,13 @@ fn echo() -> String {
 }
 
 /// The real programs.
-async fn started() -> Vec<(&'static str, Peer)> {
+async fn started() -> Vec<(&'static str, ProxyProcess)> {
     let file = |name: &str| services().join(name).display().to_string();
     let python = venv("flask", "flask==3.1.3").await;
     // Under a name of its own: the middleware for Node is tested with a later one.
     let modules = fetched_by_npm("express-4", "express-4@npm:express@4.21.2").await;
     let echo = echo();
-    let start = |name, command: &dyn Fn(u16) -> Vec<String>| (name, Peer::service(name, command));
+    let start = |name, command: &dyn Fn(u16) -> Vec<String>| (name, ProxyProcess::service(name, command));
     vec![
         start("rails", &|port| words(["ruby", &file("rails.rb"), &port.to_string()])),
         start("echo", &|port| words([&echo, &port.to_string()])),
@@ -59,7 +59,7 @@ async fn started() -> Vec<(&'static str, Peer)> {
 }
 
 /// What the program reads of a request, as it says itself.
-async fn reading(name: &str, program: &Peer, ask: &Ask) -> String {
+async fn reading(name: &str, program: &ProxyProcess, ask: &TestRequest) -> String {
     let answer = patiently(name, ask.to(program.address), || name.to_owned()).await.expect("answered");
     match answer.status {
         200 => String::from_utf8(answer.body.to_vec()).expect("UTF-8"),
@@ -88,7 +88,7 @@ fn routes(name: &str) -> [Value; 3] {
 #[tokio::test]
 async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it_reads_first() {
     let programs = started().await;
-    let mut rows = Merged::stored();
+    let mut rows = MergedReadings::stored();
     for row in &mut rows {
         let known = row.readings.clone();
         for (name, program) in &programs {
@@ -100,7 +100,7 @@ async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it
         );
     }
     if env::var_os("REWRITE").is_some() {
-        Merged::store(&rows);
+        MergedReadings::store(&rows);
     }
     let merging =
         |name: &str| rows.iter().any(|row| row.readings.get(name).is_some_and(|read| is_astray(read)));
@@ -109,7 +109,7 @@ async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it
         .into();
     assert!(proving.values().all(|merges| *merges), "these requests prove nothing: {proving:?}");
 
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let mut policy = site.policy("gw-1");
     for (name, program) in &programs {
         let upstream = json!({"endpoints": [format!("http://{}", program.address)], "fencing": "upstream"});
@@ -119,7 +119,7 @@ async fn what_a_service_reads_of_a_request_is_what_is_locked_whichever_source_it
         }
     }
     let gateway = Gateway::start(&policy).await;
-    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     let mut wrong = Vec::new();
     for row in &rows {
         for (name, _) in &programs {

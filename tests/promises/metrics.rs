@@ -8,22 +8,22 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Client, Raw},
+    client::{Http1Client, RawClient, TestRequest},
     effort::effort,
-    gateway::{Gateway, Metrics},
-    guarded::Guarded,
-    load::{Load, Plan},
-    origin::{Act, Latch, Reply},
-    site::Site,
+    gateway::{Gateway, MetricSamples},
+    guarded::GuardedSite,
+    load::{Load, LoadPlan},
+    origin::{Act, Latch, OriginReply},
+    site::TestSite,
 };
 use futures_util::future::join_all;
 use serde_json::json;
 
-fn names(metrics: &Metrics) -> BTreeSet<String> {
+fn names(metrics: &MetricSamples) -> BTreeSet<String> {
     metrics.0.keys().cloned().collect()
 }
 
-fn sum(metrics: &Metrics, name: &str, labels: &[&str]) -> f64 {
+fn sum(metrics: &MetricSamples, name: &str, labels: &[&str]) -> f64 {
     let wanted = |sample: &str| {
         sample.split('{').next() == Some(name) && labels.iter().all(|label| sample.contains(label))
     };
@@ -33,10 +33,10 @@ fn sum(metrics: &Metrics, name: &str, labels: &[&str]) -> f64 {
 /// Every kind of answer that the random requests below can get.
 async fn one_of_each(gateway: &Gateway) {
     for ask in [
-        Ask::get("/x"),
-        Ask::post("/pay/7"),
-        Ask::post("/none"),
-        Ask::post(&format!("/pay/{}", "x".repeat(600))),
+        TestRequest::get("/x"),
+        TestRequest::post("/pay/7"),
+        TestRequest::post("/none"),
+        TestRequest::post(&format!("/pay/{}", "x".repeat(600))),
     ] {
         gateway.send(&ask).await;
     }
@@ -48,7 +48,7 @@ fn random(below: u32) -> u32 {
     u32::from_ne_bytes(bytes) % below
 }
 
-fn random_request() -> Ask {
+fn random_request() -> TestRequest {
     const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "BREW", "PATCH"];
     let path = match random(5) {
         0 => format!("/pay/{}", random(u32::MAX)),
@@ -60,7 +60,7 @@ fn random_request() -> Ask {
     let method = METHODS[random(6) as usize];
     let host = format!("h{}.example", random(u32::MAX));
     let client = Ipv4Addr::from(random(u32::MAX)).to_string();
-    Ask::with_method(method, &path)
+    TestRequest::with_method(method, &path)
         .field("host", &host)
         .field("user-agent", &random(u32::MAX).to_string())
         .field("x-forwarded-for", &client)
@@ -73,9 +73,9 @@ async fn ask_at_random(gateway: &Gateway, requests: usize) {
     for _ in 0..requests {
         let connected = match client.take() {
             Some(connected) => connected,
-            None => Client::connect(gateway.public).await.expect("the gateway listens"),
+            None => Http1Client::connect(gateway.public).await.expect("the gateway listens"),
         };
-        let mut connected: Client = connected;
+        let mut connected: Http1Client = connected;
         let ask = random_request();
         client = match connected.send(&ask).await {
             Ok(_) => Some(connected),
@@ -93,7 +93,7 @@ async fn ask_at_random(gateway: &Gateway, requests: usize) {
 async fn random_requests_add_no_series() {
     const CONNECTIONS: usize = 8;
     let requests = effort(3000, 10_000);
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .cached()
@@ -106,7 +106,7 @@ async fn random_requests_add_no_series() {
     join_all((0..CONNECTIONS).map(|_| ask_at_random(&gateway, requests / CONNECTIONS))).await;
     let after = gateway.metrics().await;
     // These series appear after the first look through ZooKeeper, independent of requests.
-    let of_requests = |metrics: &Metrics| {
+    let of_requests = |metrics: &MetricSamples| {
         let mut names = names(metrics);
         names.retain(|name| !name.starts_with("fencegate_operations_unknown"));
         names
@@ -132,11 +132,11 @@ fn documented(who: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn what_is_exposed_is_documented_and_promtool_finds_nothing_wrong_with_it() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
-    assert_eq!(gateway.send(&Ask::post("/none")).await.status, 404);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/none")).await.status, 404);
     for (who, process) in [("gateway", &*gateway), ("guard", &*guard)] {
         let text = process.admin("/metrics").await.body;
         let text = std::str::from_utf8(&text).expect("metrics are text");
@@ -158,12 +158,12 @@ async fn what_is_exposed_is_documented_and_promtool_finds_nothing_wrong_with_it(
 
 #[tokio::test]
 async fn requests_and_refusals_are_counted_by_route_and_reason() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for _ in 0..3 {
-        gateway.send(&Ask::post("/pay/7")).await;
+        gateway.send(&TestRequest::post("/pay/7")).await;
     }
-    gateway.send(&Ask::post("/none")).await;
+    gateway.send(&TestRequest::post("/none")).await;
     let metrics = gateway.metrics().await;
     let count = |name: &str, labels: &[&str]| sum(&metrics, name, labels) as u64;
     assert_eq!(count("fencegate_requests_total", &["route=\"pay\"", "code=\"200\""]), 3);
@@ -175,11 +175,11 @@ async fn requests_and_refusals_are_counted_by_route_and_reason() {
 #[tokio::test]
 async fn an_unfenced_request_is_in_flight_until_the_last_byte_of_its_answer() {
     const GAUGE: &str = "fencegate_requests_in_flight";
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let latch = Latch::default();
-    site.origin.script("/x", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    site.origin.script("/x", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     let mut answer = client.head().await.expect("a head");
     assert_eq!(gateway.metrics().await.sum(GAUGE, &["\"read\""]), 1.0);
@@ -192,11 +192,11 @@ async fn an_unfenced_request_is_in_flight_until_the_last_byte_of_its_answer() {
 async fn gauges_return_to_zero_after_load() {
     const GAUGES: [&str; 3] =
         ["fencegate_requests_in_flight", "fencegate_lock_waiters", "fencegate_locks_held"];
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/0")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/0")).await;
     let held = gateway.metrics().await;
-    let plan = Plan {
+    let plan = LoadPlan {
         gateways: vec![gateway.public],
         paths: vec!["/pay/0".into()],
         clients: 8,

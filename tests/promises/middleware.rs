@@ -11,26 +11,26 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{patience::PATIENCE, prometheus::deploy, scratch};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A service with one of the middlewares, two times on one database. An instance that is killed is started again.
-pub(super) struct Sample {
+pub(super) struct SampleService {
     home: TempDir,
-    instances: Vec<(u16, Child)>,
+    instances: Vec<(u16, ChildProcess)>,
 }
 
 /// The requests that a sample has beside its debits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Offers {
+pub(super) enum SampleRequests {
     Debits,
     /// Of the same keys.
     Credits,
 }
 
-impl Offers {
+impl SampleRequests {
     fn asked(self) -> &'static [&'static str] {
         match self {
             Self::Debits => &[],
@@ -71,7 +71,7 @@ while :; do
 done
 "#;
 
-impl Sample {
+impl SampleService {
     /// `command`: program and arguments that listen at this port of 127.0.0.1, and say `listening` then.
     ///
     /// # Panics
@@ -81,7 +81,7 @@ impl Sample {
         let instances = [free_port(), free_port()].map(|port| {
             let number = home.path().join(port.to_string()).display().to_string();
             let words = ["-c".to_owned(), KEEP.to_owned(), number].into_iter().chain(command(port));
-            (port, Child::spawn("sh", words).expect("setpriv"))
+            (port, ChildProcess::spawn("sh", words).expect("setpriv"))
         });
         for (_, child) in &instances {
             let listens = |line: &str| line.contains("listening");
@@ -95,7 +95,7 @@ impl Sample {
     ///
     /// # Panics
     /// If one does not.
-    pub(super) fn passes(&self, form: &str, offers: Offers) {
+    pub(super) fn passes(&self, form: &str, offers: SampleRequests) {
         let (report, said) = self.verified(form, offers);
         let wrong: Vec<&Value> = named(&report, |verdict| verdict != "passed" && verdict != "skipped");
         assert!(wrong.is_empty(), "{said}\n{wrong:#?}\n{}", self.log());
@@ -108,7 +108,7 @@ impl Sample {
         assert!(named(&report, |verdict| verdict == "passed").len() > 30, "{report:#}");
     }
 
-    fn verified(&self, form: &str, offers: Offers) -> (Value, String) {
+    fn verified(&self, form: &str, offers: SampleRequests) -> (Value, String) {
         let mut command = Command::new("timeout");
         // The limit in seconds. A busy machine takes some minutes.
         command.arg("300").arg(scratch::binaries().join("fencegate")).arg("verify");
@@ -183,7 +183,7 @@ pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[
         script = script.replace(what, by);
     }
     let words = [environment, &["sh", "-c", &script]].concat();
-    let child = Child::spawn("env", words).expect("setpriv");
+    let child = ChildProcess::spawn("env", words).expect("setpriv");
     child.wait_line(|line| line.contains("listening"), COMPILED).unwrap_or_else(|error| panic!("{error}"));
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use fencegate_tests::postgres::{Database, fresh_database};
+use fencegate_tests::postgres::{TestDatabase, fresh_database};
 
 use super::middleware::{
-    Offers, Sample, assert_shown, assert_starts,
-    in_time::{Mode, keeps_time},
+    SampleRequests, SampleService, assert_shown, assert_starts,
+    in_time::{MiddlewareMode, keeps_time},
     kept, run, tables, upstream,
 };
 
@@ -29,7 +29,7 @@ fn go(folder: &str, words: &[&str], more: &[&str]) {
     run(&upstream().join("go").join(folder), &[&["env"][..], &own, more, &["go"], words].concat());
 }
 
-fn url(database: &Database) -> String {
+fn url(database: &TestDatabase) -> String {
     format!("{}?sslmode=disable", database.url())
 }
 
@@ -59,12 +59,12 @@ fn a_service_that_is_made_with_it_is_verified() {
         let database = fresh_database();
         database.run(&tables("postgresql", form));
         let (program, url) = (SAMPLE.clone(), url(&database));
-        let sample = Sample::start(|port| {
+        let sample = SampleService::start(|port| {
             let words =
                 [&program, "-database", &url, "-compare", form, "-listen", &format!("127.0.0.1:{port}")];
             words.map(str::to_owned).into()
         });
-        sample.passes(form, Offers::Credits);
+        sample.passes(form, SampleRequests::Credits);
     }
 }
 
@@ -73,7 +73,7 @@ fn what_comes_late_is_refused() {
     let program = kept("middleware-go").join("in-time").display().to_string();
     go("sample", &["build", "-o", &program, "./deadline"], &[]);
     keeps_time(|mode, file, port| {
-        let (listen, on) = (format!("127.0.0.1:{port}"), format!("-on={}", mode == Mode::On));
+        let (listen, on) = (format!("127.0.0.1:{port}"), format!("-on={}", mode == MiddlewareMode::On));
         [&program, "-listen", &listen, "-file", file, &on].map(str::to_owned).into()
     });
 }

@@ -7,10 +7,11 @@ use std::{
     sync::LazyLock,
 };
 
-use fencegate_tests::postgres::{Database, fresh_database};
+use fencegate_tests::postgres::{TestDatabase, fresh_database};
 
 use super::middleware::{
-    Offers, Sample, assert_shown, assert_starts, files, in_time::keeps_time, kept, run, tables, upstream,
+    SampleRequests, SampleService, assert_shown, assert_starts, files, in_time::keeps_time, kept, run,
+    tables, upstream,
 };
 
 /// Debian's jars: the interface that the filter is written for, and what runs the tests and the sample.
@@ -77,7 +78,7 @@ fn java(folder: &str) -> Vec<String> {
     options.map(str::to_owned).into()
 }
 
-fn url(database: &Database) -> String {
+fn url(database: &TestDatabase) -> String {
     format!("jdbc:postgresql://{}/{}?user=service", database.address, database.name)
 }
 
@@ -104,13 +105,13 @@ fn its_readme_starts_the_sample() {
 fn a_service_that_is_made_with_it_is_verified() {
     let database = fresh_database();
     database.run(&tables("postgresql", "token"));
-    let sample = Sample::start(|port| {
+    let sample = SampleService::start(|port| {
         let mut words = java("sample");
         words.extend(["fencegate.sample.Service".to_owned(), url(&database), port.to_string()]);
         words.push("token".to_owned());
         words
     });
-    sample.passes("token", Offers::Credits);
+    sample.passes("token", SampleRequests::Credits);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use tokio::sync::OnceCell;
 use super::{
     clients::fetched_by_npm,
     middleware::{
-        Offers, Sample, assert_shown, assert_starts,
-        in_time::{Mode, keeps_time},
+        SampleRequests, SampleService, assert_shown, assert_starts,
+        in_time::{MiddlewareMode, keeps_time},
         run, tables, upstream,
     },
 };
@@ -45,7 +45,7 @@ async fn a_service_that_is_made_with_it_is_verified() {
         let database = fresh_database();
         database.run(&tables("postgresql", form));
         let url = database.url();
-        let sample = Sample::start(|port| {
+        let sample = SampleService::start(|port| {
             let port = port.to_string();
             let options = ["--database", &url, "--listen", &port, "--face", face, "--compare", form];
             [&["env", modules, "node", &service][..], &options]
@@ -54,7 +54,7 @@ async fn a_service_that_is_made_with_it_is_verified() {
                 .map(str::to_owned)
                 .collect()
         });
-        sample.passes(form, Offers::Credits);
+        sample.passes(form, SampleRequests::Credits);
     }
 }
 
@@ -64,7 +64,7 @@ fn what_comes_late_is_refused() {
     keeps_time(|mode, file, port| {
         let port = port.to_string();
         let mut words = vec!["node", &service, "--file", file, "--listen", &port];
-        if mode == Mode::Off {
+        if mode == MiddlewareMode::Off {
             words.push("--off");
         }
         words.into_iter().map(str::to_owned).collect()

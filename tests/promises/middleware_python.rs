@@ -9,11 +9,11 @@ use tempfile::TempDir;
 use super::{
     clients::venv,
     middleware::{
-        Offers, Sample,
-        in_time::{Mode, keeps_time, leaves_the_line_in_time},
+        SampleRequests, SampleService,
+        in_time::{MiddlewareMode, keeps_time, leaves_the_line_in_time},
         tables,
     },
-    recipes::{mariadb::MariaDb, runs},
+    recipes::{mariadb::MariaDbSession, runs},
 };
 
 /// What a program in a folder says; it has to go well.
@@ -60,7 +60,7 @@ async fn it_is_a_package() {
 const ACCOUNTS: &str = "CREATE TABLE account (id VARCHAR(64) PRIMARY KEY, cents BIGINT NOT NULL);";
 
 /// Two instances of the sample, with server, driver and database.
-async fn sample(words: [&str; 4]) -> Sample {
+async fn sample(words: [&str; 4]) -> SampleService {
     let mut python = String::new();
     for package in ["uvicorn==0.35.0", "psycopg[binary]==3.2.9", "pymysql==1.1.1"] {
         python = venv("upstream", package).await;
@@ -68,7 +68,7 @@ async fn sample(words: [&str; 4]) -> Sample {
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
     let service = folder.join("sample/account.py").display().to_string();
-    Sample::start(|port| {
+    SampleService::start(|port| {
         let port = port.to_string();
         let front = ["env", "PYTHONDONTWRITEBYTECODE=1", &path, &python, &service];
         front.iter().chain(&words).chain([&port.as_str()]).map(ToString::to_string).collect()
@@ -79,7 +79,7 @@ async fn sample(words: [&str; 4]) -> Sample {
 async fn a_service_by_wsgi_on_sqlite_is_verified() {
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
     let bank = home.path().join("bank.sqlite").display().to_string();
-    sample(["wsgi", "token", "sqlite", &bank]).await.passes("token", Offers::Debits);
+    sample(["wsgi", "token", "sqlite", &bank]).await.passes("token", SampleRequests::Debits);
 }
 
 #[tokio::test]
@@ -87,18 +87,25 @@ async fn a_service_by_asgi_on_postgresql_is_verified() {
     let database = fresh_database();
     database.run(&(tables("postgresql", "number") + ACCOUNTS));
     let sample = sample(["asgi", "number", "postgresql", &database.url()]).await;
-    sample.passes("number", Offers::Debits);
+    sample.passes("number", SampleRequests::Debits);
 }
 
 #[tokio::test]
 async fn a_service_by_wsgi_on_mariadb_is_verified() {
-    let mariadb = MariaDb::start();
+    let mariadb = MariaDbSession::start();
     runs(&mut mariadb.session("service"), &(tables("mariadb", "token") + ACCOUNTS));
-    sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token", Offers::Debits);
+    sample(["wsgi", "token", "mariadb", &mariadb.socket()]).await.passes("token", SampleRequests::Debits);
 }
 
 /// The sample that compares nothing. `python`: which one.
-fn in_time(python: &str, kind: &str, mode: Mode, file: &str, port: u16, workers: u16) -> Vec<String> {
+fn in_time(
+    python: &str,
+    kind: &str,
+    mode: MiddlewareMode,
+    file: &str,
+    port: u16,
+    workers: u16,
+) -> Vec<String> {
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
     let service = folder.join("sample/deadline.py").display().to_string();

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::middleware::{Offers, Sample, in_time::keeps_time};
+use super::middleware::{SampleRequests, SampleService, in_time::keeps_time};
 
 fn upstream(file: &str) -> String {
     fs::read_to_string(deploy().join("upstream").join(file)).expect("shipped")
@@ -119,7 +119,7 @@ fn a_service_that_is_made_with_it_is_verified() {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let bank = home.path().join("bank.sqlite").display().to_string();
         let words = |port: u16| vec![program.clone(), form.to_owned(), bank.clone(), port.to_string()];
-        Sample::start(words).passes(form, Offers::Debits);
+        SampleService::start(words).passes(form, SampleRequests::Debits);
     }
 }
 

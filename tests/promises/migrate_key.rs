@@ -2,12 +2,12 @@
 //! done again.
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
     history::History,
-    load::{Load, Plan},
-    policy::Policy,
-    site::Site,
+    load::{Load, LoadPlan},
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -15,12 +15,12 @@ const OLD: &str = "account/{path.account}";
 const NEW: &str = "konto/{path.account}";
 
 /// The three files, in the order in which a fleet goes through them.
-fn stages(policy: &Policy) -> [Policy; 3] {
+fn stages(policy: &TestPolicy) -> [TestPolicy; 3] {
     let keyed = |key: &str| policy.clone().with("/routes/0/fence/key", key);
     [keyed(OLD), keyed(NEW).with("/routes/0/fence/migrate_from", OLD), keyed(NEW)]
 }
 
-pub(super) async fn turns(gateway: &Gateway, policy: &Policy) {
+pub(super) async fn turns(gateway: &Gateway, policy: &TestPolicy) {
     gateway.rewrite(policy);
     let (code, report) = gateway.reload(&["--dry-run", "--fleet"]).await;
     assert_eq!((code, &report["fleet"]["safe"]), (Some(0), &json!(true)), "{report}");
@@ -37,10 +37,10 @@ pub(super) fn by_account(mut history: History) -> History {
 
 #[tokio::test]
 async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_meet() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [one, two] = ["gw-1", "gw-2"].map(|name| stages(&site.policy(name).cached()));
     let (first, second) = Gateway::start_both(&one[0], &two[0]).await;
-    let load = Load::start("migration", &Plan::paying(&[&first, &second], 3, 6, 100_000));
+    let load = Load::start("migration", &LoadPlan::paying(&[&first, &second], 3, 6, 100_000));
     let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
     served().await;
     for stage in 1..3 {
@@ -66,20 +66,20 @@ async fn a_key_template_moves_under_load_and_no_two_requests_of_one_resource_mee
 /// The old and the new plan share no key. The plan with both keys shares one with each of them.
 #[tokio::test]
 async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [old, both, new] = stages(&site.policy("gw-1"));
     let first = Gateway::start(&old).await;
-    let named = |policy: &Policy| policy.clone().with("/name", "gw-2");
+    let named = |policy: &TestPolicy| policy.clone().with("/name", "gw-2");
     let second = Gateway::start(&named(&new)).await;
-    let pays = async |gateway: &Gateway| gateway.send(&Ask::post("/pay/7")).await;
+    let pays = async |gateway: &Gateway| gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(pays(&second).await.reason(), "config-mismatch");
     second.rewrite(&named(&both));
     assert_eq!(second.reload(&[]).await.0, Some(0));
     let served = pays(&second).await;
     assert_eq!(served.status, 200, "{served:?}");
     // The shared lock excludes the other gateway, which knows nothing of the new key.
-    let held = site.origin.holds_one(&first, Ask::post("/pay/7")).await;
-    let waiting = second.begin(Ask::post("/pay/7"));
+    let held = site.origin.holds_one(&first, TestRequest::post("/pay/7")).await;
+    let waiting = second.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(fencegate_tests::patience::QUIET).await;
     assert!(!waiting.is_over(), "both work on it");
     assert_eq!(held.finishes().await.status, 200);
@@ -89,11 +89,11 @@ async fn plain_old_and_plain_new_do_not_serve_beside_each_other() {
 /// The operation is the same, although its repeat has another key.
 #[tokio::test]
 async fn what_was_done_under_the_old_key_is_not_done_again_while_it_is_migrated() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let [old, both, new] = stages(&policy);
     let gateway = Gateway::start(&old).await;
-    let pay = |name: &str| Ask::post("/pay/7").field("idempotency-key", name);
+    let pay = |name: &str| TestRequest::post("/pay/7").field("idempotency-key", name);
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
     turns(&gateway, &both).await;
     assert_eq!(gateway.send(&pay("a")).await.reason(), "already-done");

@@ -5,19 +5,19 @@ use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    gateway::{Gateway, Launch},
-    hosts::Hosts,
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
+    hosts::HostsFile,
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
 const NAME: &str = "ledger.test";
 
 /// The same port at each of these addresses, each a door of that name.
-fn doors(site: &Site, addresses: &[&str]) -> u16 {
+fn doors(site: &TestSite, addresses: &[&str]) -> u16 {
     let at = |address: &str, port| SocketAddr::new(address.parse().expect("an address"), port);
     let port = site.origin.door_at(addresses[0], at(addresses[0], 0)).port();
     for address in &addresses[1..] {
@@ -26,31 +26,31 @@ fn doors(site: &Site, addresses: &[&str]) -> u16 {
     port
 }
 
-fn policy(site: &Site, port: u16) -> Policy {
+fn policy(site: &TestSite, port: u16) -> TestPolicy {
     site.policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("http://{NAME}:{port}")]))
         .with("/upstreams/ledger/dns", json!({"refresh": "50ms"}))
 }
 
-async fn start(policy: &Policy, hosts: &Hosts) -> Gateway {
-    let gateway = Launch::new(policy).seeing(hosts).start().await;
+async fn start(policy: &TestPolicy, hosts: &HostsFile) -> Gateway {
+    let gateway = GatewayLaunch::new(policy).seeing(hosts).start().await;
     gateway.becomes_ready().await;
     gateway
 }
 
 async fn good(gateway: &Gateway, path: &str) {
-    assert_eq!(gateway.send(&Ask::get(path)).await.status, 200, "{}", gateway.log());
+    assert_eq!(gateway.send(&TestRequest::get(path)).await.status, 200, "{}", gateway.log());
 }
 
-fn came_to(site: &Site, path: &str) -> BTreeSet<String> {
+fn came_to(site: &TestSite, path: &str) -> BTreeSet<String> {
     site.origin.log().on(path).map(|record| record.gateway.clone()).collect()
 }
 
 #[tokio::test]
 async fn all_addresses_behind_a_name_are_used() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1", "127.0.0.2"]);
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1", "127.0.0.2"]);
     // No connection is used twice, so each request makes one.
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
@@ -63,9 +63,9 @@ async fn all_addresses_behind_a_name_are_used() {
 
 #[tokio::test]
 async fn an_address_that_cannot_be_reached_costs_no_request() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.2", "127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
@@ -76,12 +76,12 @@ async fn an_address_that_cannot_be_reached_costs_no_request() {
 
 #[tokio::test]
 async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_used() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1", "127.0.0.3"]);
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1"]);
     let gateway = start(&policy(&site, port), &hosts).await;
-    let held = site.origin.holds_one(&gateway, Ask::get("/held")).await;
+    let held = site.origin.holds_one(&gateway, TestRequest::get("/held")).await;
     for _ in 0..4 {
         good(&gateway, "/before").await;
     }
@@ -97,9 +97,9 @@ async fn requests_follow_a_name_and_idle_connections_to_where_it_was_are_not_use
 
 #[tokio::test]
 async fn a_name_that_is_no_longer_found_keeps_its_addresses() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
@@ -115,27 +115,27 @@ async fn a_name_that_is_no_longer_found_keeps_its_addresses() {
 
 #[tokio::test]
 async fn a_name_that_was_never_found_is_refused_as_not_dispatched_and_heals() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     let gateway = start(&policy(&site, port), &hosts).await;
-    for ask in [Ask::get("/a"), Ask::post("/pay/7")] {
+    for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     }
     hosts.say(NAME, &["127.0.0.1"]);
-    let heals = async { while gateway.send(&Ask::get("/a")).await.status != 200 {} };
+    let heals = async { while gateway.send(&TestRequest::get("/a")).await.status != 200 {} };
     patiently("the name to be found", heals, || gateway.log()).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 /// The plan after a reload keeps the addresses that the earlier plan knew.
 #[tokio::test]
 async fn a_reload_forgets_no_address() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port);
     let gateway = start(&policy, &hosts).await;
@@ -152,9 +152,9 @@ async fn a_reload_forgets_no_address() {
 /// A system lookup cannot be cancelled. Only the lookup itself waits for the silent name server.
 #[tokio::test]
 async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let port = doors(&site, &["127.0.0.1"]);
-    let hosts = Hosts::none();
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1"]);
     let policy = policy(&site, port).with("/upstreams/ledger/pool", json!({"max_idle": 0}));
     let gateway = start(&policy, &hosts).await;
@@ -163,7 +163,7 @@ async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
     let given_up = gateway.series_reaches("fencegate_upstream_resolutions_total", &["result=\"bad\""], 1.0);
     let served = async {
         loop {
-            for ask in [Ask::get("/a"), Ask::post("/pay/7")] {
+            for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {
                 let answer = gateway.send(&ask).await;
                 assert!(answer.status == 200 && answer.took() < Duration::from_secs(3), "{answer:?}");
             }
@@ -180,12 +180,12 @@ async fn a_name_server_that_falls_silent_holds_up_no_request_and_no_end() {
 
 #[tokio::test]
 async fn a_first_lookup_without_an_answer_is_not_waited_for_and_nothing_is_dispatched() {
-    let site = Site::fresh().await;
-    let gateway = start(&policy(&site, doors(&site, &["127.0.0.1"])), &Hosts::silent()).await;
-    for ask in [Ask::get("/a"), Ask::post("/pay/7")] {
+    let site = TestSite::fresh().await;
+    let gateway = start(&policy(&site, doors(&site, &["127.0.0.1"])), &HostsFile::silent()).await;
+    for ask in [TestRequest::get("/a"), TestRequest::post("/pay/7")] {
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(answer.took() < Duration::from_secs(8), "{:?}", answer.took());
     }
     gateway.signal(Signal::TERM);

@@ -3,19 +3,19 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use fencegate_guard::ticket::{Claims, Signer, now};
+use fencegate_guard::ticket::{Signer, TicketClaims, now};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
-    guarded::{Guarded, operator},
-    held::Held,
+    guarded::{GuardedSite, operator},
+    held::HeldRequest,
     history::History,
-    origin::{Act, Record},
+    origin::{Act, RequestRecord},
     patience::QUIET,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -23,9 +23,9 @@ use tempfile::TempDir;
 mod guarded;
 
 /// The key that all gateways of a test sign with.
-struct Key(TempDir);
+struct SigningKey(TempDir);
 
-impl Key {
+impl SigningKey {
     async fn new() -> Self {
         let key = Self(scratch::place());
         operator(&["keys", "new", &key.file().display().to_string()]).await;
@@ -39,14 +39,14 @@ impl Key {
     /// Signs a ticket as a gateway would, for an installation and a time.
     fn ticket(&self, ensemble: &str, key: &str, token: Token, at: u64) -> String {
         let keys = [ResourceKey::parse(key).expect("a key")];
-        let claims = Claims::new(&keys, token, Mode::Exclusive, 0, ensemble, "gw-1");
+        let claims = TicketClaims::new(&keys, token, Mode::Exclusive, 0, ensemble, "gw-1");
         Signer::from_key_file(&self.file()).expect("just made").sign(&claims, at)
     }
 }
 
 /// Three routes of one key: the route of the client, a route that its service calls, and a route that only reads. All
 /// three may call back.
-fn calling(policy: Policy, key: &Key) -> Policy {
+fn calling(policy: TestPolicy, key: &SigningKey) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     let also = |name: &str, mode: &str| {
         let fence = json!({"key": "account/{path.account}", "wait": "5s", "queue": 50, "mode": mode});
@@ -61,28 +61,28 @@ fn calling(policy: Policy, key: &Key) -> Policy {
         .route(also("look", "shared"))
 }
 
-async fn two(site: &Site, key: &Key, shape: fn(Policy) -> Policy) -> (Gateway, Gateway) {
+async fn two(site: &TestSite, key: &SigningKey, shape: fn(TestPolicy) -> TestPolicy) -> (Gateway, Gateway) {
     let policy = |name| shape(calling(site.policy(name), key));
     let gateways = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     tokio::join!(gateways.0.becomes_ready(), gateways.1.becomes_ready());
     gateways
 }
 
-fn strict(policy: Policy) -> Policy {
+fn strict(policy: TestPolicy) -> TestPolicy {
     policy
 }
 
-fn cached(policy: Policy) -> Policy {
+fn cached(policy: TestPolicy) -> TestPolicy {
     policy.keeping("60s")
 }
 
 /// What a service sends along with what it calls.
-fn from(ask: Ask, record: &Record) -> Ask {
+fn from(ask: TestRequest, record: &RequestRecord) -> TestRequest {
     let shown = |name| record.request.field(name).unwrap_or_else(|| panic!("no {name}: {record:?}"));
     ask.field("Fencing-Ticket", shown("fencing-ticket")).field("Fencing-Token", shown("fencing-token"))
 }
 
-fn said(answer: &Answer) -> (u16, String) {
+fn said(answer: &ClientResponse) -> (u16, String) {
     (answer.status, if answer.status < 400 { String::new() } else { answer.reason() })
 }
 
@@ -90,97 +90,97 @@ fn refused(status: u16, reason: &str) -> (u16, String) {
     (status, reason.to_owned())
 }
 
-fn later(record: &Record, answer: &Answer) {
+fn later(record: &RequestRecord, answer: &ClientResponse) {
     let (caller, called) = (record.stamped(), answer.token().expect("a token"));
     assert!(called.same_tenure(caller) && called > caller, "{called} is called from {caller}");
 }
 
 #[tokio::test]
 async fn a_call_back_for_the_same_key_is_answered_through_either_gateway() {
-    let key = Key::new().await;
+    let key = SigningKey::new().await;
     for shape in [strict, cached] {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let (one, two) = two(&site, &key, shape).await;
-        let outer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+        let outer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
         for gateway in [&one, &two, &one] {
-            let answer = gateway.send(&from(Ask::post("/call/7"), &outer.record)).await;
-            assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+            let answer = gateway.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
+            assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
             later(&outer.record, &answer);
         }
         // The called request can call back as well. Only the innermost request may do so.
-        let inner = site.origin.holds_one(&two, from(Ask::post("/call/7"), &outer.record)).await;
+        let inner = site.origin.holds_one(&two, from(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(inner.record.gateway, "gw-1", "whoever has the lock sends");
-        let beside = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
+        let beside = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(said(&beside), refused(409, "deadlock-avoided"), "{beside:?}");
-        assert_eq!(beside.outcome(), Some(Outcome::NotDispatched));
-        let innermost = two.send(&from(Ask::post("/call/7"), &inner.record)).await;
+        assert_eq!(beside.outcome(), Some(FencingOutcome::NotDispatched));
+        let innermost = two.send(&from(TestRequest::post("/call/7"), &inner.record)).await;
         later(&inner.record, &innermost);
         assert_eq!(inner.finishes().await.status, 200);
-        let again = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
+        let again = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
         assert_eq!(again.status, 200, "{again:?}");
 
         let record = outer.record.clone();
         assert_eq!(outer.finishes().await.status, 200);
         let executed = site.origin.count("/call/7");
         for gateway in [&one, &two] {
-            let late = gateway.send(&from(Ask::post("/call/7"), &record)).await;
+            let late = gateway.send(&from(TestRequest::post("/call/7"), &record)).await;
             assert_eq!(said(&late), refused(412, "stale-token"), "{late:?}");
-            assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+            assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
         }
         assert_eq!(site.origin.count("/call/7"), executed, "not sent");
-        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
+        assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is free");
     }
 }
 
 #[tokio::test]
 async fn a_call_that_outlives_its_caller_keeps_the_key_and_one_without_an_end_retires_the_tenure() {
-    let (key, site) = (Key::new().await, Site::fresh().await);
+    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     let (one, two) = two(&site, &key, cached).await;
-    let outer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let inner = site.origin.holds_one(&one, from(Ask::post("/call/7"), &outer.record)).await;
+    let outer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let inner = site.origin.holds_one(&one, from(TestRequest::post("/call/7"), &outer.record)).await;
     let late = outer.record.clone();
     assert_eq!(outer.finishes().await.status, 200);
-    let waiting = [one.begin(Ask::post("/pay/7")), two.begin(Ask::post("/pay/7"))];
+    let waiting = [one.begin(TestRequest::post("/pay/7")), two.begin(TestRequest::post("/pay/7"))];
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "what was called still runs");
-    let answer = one.send(&from(Ask::post("/call/7"), &late)).await;
+    let answer = one.send(&from(TestRequest::post("/call/7"), &late)).await;
     assert_eq!(said(&answer), refused(412, "stale-token"));
     assert_eq!(inner.finishes().await.status, 200);
     for request in waiting {
         assert_eq!(request.answer().await.status, 200);
     }
 
-    let outer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let outer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
     site.origin.script("/call/7", [Act::CloseInHead]);
-    let unknown = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
-    assert_eq!(unknown.outcome(), Some(Outcome::Unknown), "{unknown:?}");
-    let refused_ = one.send(&from(Ask::post("/call/7"), &outer.record)).await;
+    let unknown = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
+    assert_eq!(unknown.outcome(), Some(FencingOutcome::Unknown), "{unknown:?}");
+    let refused_ = one.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
     assert_eq!(said(&refused_), refused(412, "stale-token"), "nothing more is sent under it");
     let before = outer.record.stamped();
     assert_eq!(outer.finishes().await.status, 200);
-    let next = one.send(&Ask::post("/pay/7")).await;
+    let next = one.send(&TestRequest::post("/pay/7")).await;
     assert!(next.token().expect("a token").number() > before.number(), "another tenure");
 }
 
 #[tokio::test]
 async fn a_reader_never_waits_until_it_may_write_and_a_read_under_a_writer_is_one_of_it() {
-    let (key, site) = (Key::new().await, Site::fresh().await);
+    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     let (one, two) = two(&site, &key, cached).await;
     let readers = [
-        site.origin.holds_one(&one, Ask::post("/look/7")).await,
-        site.origin.holds_one(&one, Ask::post("/look/7")).await,
+        site.origin.holds_one(&one, TestRequest::post("/look/7")).await,
+        site.origin.holds_one(&one, TestRequest::post("/look/7")).await,
     ];
     for (gateway, reader) in [&one, &two].into_iter().zip(&readers) {
-        let answer = gateway.send(&from(Ask::post("/call/7"), &reader.record)).await;
+        let answer = gateway.send(&from(TestRequest::post("/call/7"), &reader.record)).await;
         assert_eq!(said(&answer), refused(409, "deadlock-avoided"), "{answer:?}");
-        let read = gateway.send(&from(Ask::post("/look/7"), &reader.record)).await;
+        let read = gateway.send(&from(TestRequest::post("/look/7"), &reader.record)).await;
         later(&reader.record, &read);
     }
     for reader in readers {
         assert_eq!(reader.finishes().await.status, 200);
     }
-    let writer = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let inner = site.origin.holds_one(&one, from(Ask::post("/look/7"), &writer.record)).await;
+    let writer = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let inner = site.origin.holds_one(&one, from(TestRequest::post("/look/7"), &writer.record)).await;
     assert_eq!(inner.record.request.field("fencing-mode"), Some("exclusive"));
     for held in [inner, writer] {
         assert_eq!(held.finishes().await.status, 200);
@@ -189,15 +189,21 @@ async fn a_reader_never_waits_until_it_may_write_and_a_read_under_a_writer_is_on
 
 /// One side of a crossing: holds `first`, while its service asks for `second`. Returns how often `second` was
 /// granted.
-async fn crosses(site: &Site, gateways: [&Gateway; 2], first: &str, second: &str, rounds: usize) -> usize {
+async fn crosses(
+    site: &TestSite,
+    gateways: [&Gateway; 2],
+    first: &str,
+    second: &str,
+    rounds: usize,
+) -> usize {
     let mut granted = 0;
     for round in 0..rounds {
         let (outer, called) = (format!("/pay/{first}"), format!("/call/{second}"));
-        let outer = site.origin.holds_one(gateways[round % 2], Ask::post(&outer)).await;
-        let answer = gateways[round / 2 % 2].send(&from(Ask::post(&called), &outer.record)).await;
+        let outer = site.origin.holds_one(gateways[round % 2], TestRequest::post(&outer)).await;
+        let answer = gateways[round / 2 % 2].send(&from(TestRequest::post(&called), &outer.record)).await;
         match (answer.status, answer.outcome()) {
-            (200, Some(Outcome::Done)) => granted += 1,
-            (409, Some(Outcome::NotDispatched)) => assert_eq!(answer.reason(), "deadlock-avoided"),
+            (200, Some(FencingOutcome::Done)) => granted += 1,
+            (409, Some(FencingOutcome::NotDispatched)) => assert_eq!(answer.reason(), "deadlock-avoided"),
             _ => panic!("{answer:?}"),
         }
         assert!(answer.took() < Duration::from_secs(4), "it waited: {answer:?}");
@@ -209,9 +215,9 @@ async fn crosses(site: &Site, gateways: [&Gateway; 2], first: &str, second: &str
 #[tokio::test]
 async fn opposite_orders_of_two_keys_never_wait_in_a_circle() {
     const ROUNDS: usize = 500;
-    let (key, site) = (Key::new().await, Site::fresh().await);
+    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     // No session ends because the machine is busy.
-    let shape = |policy: Policy| policy.cached().with("/zookeeper/session_timeout", "20s");
+    let shape = |policy: TestPolicy| policy.cached().with("/zookeeper/session_timeout", "20s");
     let (one, two) = two(&site, &key, shape).await;
     let gateways = [&one, &two];
     let granted =
@@ -220,12 +226,12 @@ async fn opposite_orders_of_two_keys_never_wait_in_a_circle() {
     History::of(&site.origin.log()).assert_holds();
     // Free again, both of them.
     for account in ["a", "b"] {
-        assert_eq!(one.send(&Ask::post(&format!("/pay/{account}"))).await.status, 200);
+        assert_eq!(one.send(&TestRequest::post(&format!("/pay/{account}"))).await.status, 200);
     }
 }
 
 /// The installation that a ticket of the site is for.
-fn ensemble(held: &Held) -> String {
+fn ensemble(held: &HeldRequest) -> String {
     use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
     let ticket = held.record.request.field("fencing-ticket").expect("a ticket");
     let claims = URL_SAFE_NO_PAD.decode(ticket.split('.').nth(1).expect("a JWS")).expect("base64url");
@@ -235,15 +241,15 @@ fn ensemble(held: &Held) -> String {
 
 #[tokio::test]
 async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() {
-    let (key, stranger, site) = (Key::new().await, Key::new().await, Site::fresh().await);
+    let (key, stranger, site) = (SigningKey::new().await, SigningKey::new().await, TestSite::fresh().await);
     let (one, two) = two(&site, &key, cached).await;
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let seven = site.origin.holds_one(&one, Ask::post("/pay/7").field("traceparent", trace)).await;
-    let eight = site.origin.holds_one(&two, Ask::post("/pay/8")).await;
+    let seven = site.origin.holds_one(&one, TestRequest::post("/pay/7").field("traceparent", trace)).await;
+    let eight = site.origin.holds_one(&two, TestRequest::post("/pay/8")).await;
     let installation = ensemble(&seven);
     let token = seven.record.stamped();
     let at = |ticket: &str, token: Token| {
-        let ask = Ask::post("/call/7").field("Prefer", "wait=0").field("Fencing-Ticket", ticket);
+        let ask = TestRequest::post("/call/7").field("Prefer", "wait=0").field("Fencing-Ticket", ticket);
         ask.field("Fencing-Token", &token.to_string())
     };
     let good = seven.record.request.field("fencing-ticket").expect("a ticket");
@@ -271,7 +277,7 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
         ("expired", at(&key.ticket(&installation, "account/7", token, now() - 600), token)),
         ("of another tenure than the token", at(good, other)),
         ("with a token that is not in flight", at(good, guessed)),
-        ("without a token", Ask::post("/call/7").field("Fencing-Ticket", good)),
+        ("without a token", TestRequest::post("/call/7").field("Fencing-Ticket", good)),
         ("of a tenure that nobody has", at(&key.ticket(&installation, "account/7", other, now()), other)),
     ] {
         for gateway in [&one, &two] {
@@ -283,7 +289,7 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
     let foreign = one.send(&at(eights, other)).await;
     assert_eq!(said(&foreign), refused(409, "deadlock-avoided"), "{foreign:?}");
     // This request shows no ticket, so it waits for its own caller, as the documents say.
-    let silent = Ask::post("/call/7").field("Prefer", "wait=1");
+    let silent = TestRequest::post("/call/7").field("Prefer", "wait=1");
     for (trace, told) in [(None, false), (Some(trace), true)] {
         let ask = trace.map_or(silent.clone(), |trace| silent.clone().field("traceparent", trace));
         let answer = one.send(&ask).await;
@@ -299,14 +305,15 @@ async fn what_no_gateway_has_signed_gains_nothing_and_what_is_over_is_told_so() 
 
 #[tokio::test]
 async fn a_route_that_does_not_say_so_listens_to_no_ticket_and_sends_none() {
-    let (key, site) = (Key::new().await, Site::fresh().await);
+    let (key, site) = (SigningKey::new().await, TestSite::fresh().await);
     let policy = calling(site.policy("gw-1"), &key).with("/routes/2/fence/nested", "ignore");
     let gateway = Gateway::start(&policy.keeping("60s")).await;
-    let outer = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let answer = gateway.send(&from(Ask::post("/call/7").field("Prefer", "wait=0"), &outer.record)).await;
+    let outer = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let answer =
+        gateway.send(&from(TestRequest::post("/call/7").field("Prefer", "wait=0"), &outer.record)).await;
     assert_eq!(said(&answer), refused(423, "locked"));
     assert_eq!(outer.finishes().await.status, 200);
-    let plain = site.origin.holds_one(&gateway, Ask::post("/call/7")).await;
+    let plain = site.origin.holds_one(&gateway, TestRequest::post("/call/7")).await;
     assert_eq!(plain.record.request.field("fencing-ticket"), None);
     assert_eq!(plain.finishes().await.status, 200);
 }

@@ -8,17 +8,17 @@ use std::{
 };
 
 use fencegate::demo::child::Signal;
-use fencegate_guard::ticket::{Signer, jwks, keys::Pair, now};
+use fencegate_guard::ticket::{Signer, jwks, keys::SigningKeyPair, now};
 use fencegate_policies::not_after::{BootId, NotAfter};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
-    guard::{Beside, Dispatch, Guard, Launch, assert_refused},
-    guarded::Guarded,
-    holding_relay::HoldingRelay,
-    origin::{Act, Reply},
-    site::Site,
+    guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
+    guarded::GuardedSite,
+    holding_relay::DelayingRelay,
+    origin::{Act, OriginReply},
+    site::TestSite,
     stepped_clock::SteppedClock,
 };
 use serde_json::json;
@@ -27,8 +27,8 @@ use tokio::time::sleep;
 const FIELD: &str = "fencing-not-after";
 
 /// A filter before the service at this address, which lets every GET pass.
-pub(super) fn filter(service: SocketAddr) -> Launch {
-    Launch::filter(service).with("/unfenced", json!(["GET"]))
+pub(super) fn filter(service: SocketAddr) -> GuardLaunch {
+    GuardLaunch::filter(service).with("/unfenced", json!(["GET"]))
 }
 
 fn wall_ms() -> u64 {
@@ -49,7 +49,7 @@ fn boot_id() -> BootId {
 /// Asks until the guard lets the next dispatch of this epoch in.
 pub(super) async fn let_in(guard: &Guard, epoch: u64) {
     for dispatch in 1..400 {
-        let answer = guard.send(&Dispatch::new("a", epoch).g(dispatch).post("/new")).await;
+        let answer = guard.send(&StampedRequest::new("a", epoch).g(dispatch).post("/new")).await;
         if answer.status == 200 {
             return;
         }
@@ -60,14 +60,14 @@ pub(super) async fn let_in(guard: &Guard, epoch: u64) {
 }
 
 #[track_caller]
-fn assert_expired(answer: &Answer) {
-    assert_eq!((answer.status, answer.outcome()), (412, Some(Outcome::NotDispatched)), "{answer:?}");
+fn assert_expired(answer: &ClientResponse) {
+    assert_eq!((answer.status, answer.outcome()), (412, Some(FencingOutcome::NotDispatched)), "{answer:?}");
     assert_eq!(answer.field("fencing-refusal"), Some("expired"), "{answer:?}");
 }
 
 #[tokio::test]
 async fn every_dispatch_says_after_which_moment_it_must_not_be_begun_and_no_client_does() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let of_guard = guarded.policy("guarded", &[guard.public]);
     let site = &guarded.site;
@@ -81,7 +81,7 @@ async fn every_dispatch_says_after_which_moment_it_must_not_be_begun_and_no_clie
     {
         let gateway = Gateway::start(&policy).await;
         let path = format!("/pay/{}", gateway.pid());
-        let spoofed = Ask::post(&path).field("Fencing-Not-After", "999999999999999");
+        let spoofed = TestRequest::post(&path).field("Fencing-Not-After", "999999999999999");
         let answer = gateway.send(&spoofed.field("fencing_not.after", "999999999999999")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.field(FIELD), None);
@@ -101,26 +101,27 @@ async fn every_dispatch_says_after_which_moment_it_must_not_be_begun_and_no_clie
 
 #[tokio::test]
 async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
     for bad in ["", "soon", "-1", "1, 2", "5;boot=\"x\"", "1000000000000000"] {
-        let answer = guard.send(&Dispatch::new("a", 50).post("/pay").field(FIELD, bad)).await;
+        let answer = guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, bad)).await;
         assert_refused(&answer, "token-malformed");
     }
-    let twice = Dispatch::new("a", 50).post("/pay").field(FIELD, &on_the_wall(9_000));
+    let twice = StampedRequest::new("a", 50).post("/pay").field(FIELD, &on_the_wall(9_000));
     assert_refused(&guard.send(&twice.field("fencing_not_after", "5")).await, "token-malformed");
     // Of another machine, whose clock may be half a second ahead.
     for late in [-60_000, 0, 400] {
-        let answer = guard.send(&Dispatch::new("a", 50).post("/pay").field(FIELD, &on_the_wall(late))).await;
+        let answer =
+            guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &on_the_wall(late))).await;
         assert_expired(&answer);
     }
     let uptime = |ms: u64| format!("{};boot=\"{}\";uptime={ms}", wall_ms() + 60_000, boot_id().as_str());
-    assert_expired(&guard.send(&Dispatch::new("a", 50).post("/pay").field(FIELD, &uptime(1))).await);
+    assert_expired(&guard.send(&StampedRequest::new("a", 50).post("/pay").field(FIELD, &uptime(1))).await);
     assert_eq!((beside.origin.count("/pay"), guard.decided("expired").await), (0, 4.0));
     // No mark was moved, so an older token is still good; and so is one without the field, of an older gateway.
-    let in_time = Dispatch::new("a", 20).post("/pay").field(FIELD, &on_the_wall(5_000));
+    let in_time = StampedRequest::new("a", 20).post("/pay").field(FIELD, &on_the_wall(5_000));
     assert_eq!(guard.send(&in_time).await.status, 200);
-    assert_eq!(guard.send(&Dispatch::new("a", 20).g(2).post("/pay")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("a", 20).g(2).post("/pay")).await.status, 200);
     // The service is told the guard's own moment: `send_within` from the admission.
     let record = beside.origin.request("/pay", 2).await;
     let moment = record.request.field(FIELD).expect("stamped").as_bytes();
@@ -130,18 +131,18 @@ async fn a_guard_refuses_what_comes_too_late_before_it_announces_anything() {
 
 #[tokio::test]
 async fn a_ticket_bounds_the_moment_of_its_dispatches() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await;
-    let pair = Pair::generate(&SystemRandomness);
+    let pair = SigningKeyPair::generate(&SystemRandomness);
     let (signer, file) = (Signer::with_key(&pair), launch.home().join("keys.json"));
     fs::write(&file, jwks::render(&[pair.public()]).expect("a key set")).expect("our own folder");
     let guard = launch.with("/tickets", json!({"public_keys_file": file})).start().await;
-    let dispatch = Dispatch::new("a", 20);
+    let dispatch = StampedRequest::new("a", 20);
     let until = |from_now: i64| {
         let bound = wall_ms().saturating_add_signed(from_now);
         (signer.sign_until(&dispatch.claims(), now(), bound), bound)
     };
-    let stamped = |dispatch: &Dispatch, ticket: &str, moment: &str| {
+    let stamped = |dispatch: &StampedRequest, ticket: &str, moment: &str| {
         dispatch.post("/pay").field("Fencing-Ticket", ticket).field(FIELD, moment)
     };
     let (ticket, bound) = until(5_000);
@@ -163,21 +164,22 @@ async fn a_ticket_bounds_the_moment_of_its_dispatches() {
 
 #[tokio::test]
 async fn a_filter_lets_pass_what_is_in_time_as_it_came_and_nothing_else() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = filter(beside.origin.door("filtered"));
     let filter = launch.clone().start().await;
-    let answer = filter.send(&Ask::post("/pay")).await;
+    let answer = filter.send(&TestRequest::post("/pay")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (403, "not-after-missing"), "{answer:?}");
-    let answer = filter.send(&Ask::post("/pay").field(FIELD, "soon")).await;
+    let answer = filter.send(&TestRequest::post("/pay").field(FIELD, "soon")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (400, "token-malformed"), "{answer:?}");
-    assert_expired(&filter.send(&Ask::post("/pay").field(FIELD, &on_the_wall(400))).await);
+    assert_expired(&filter.send(&TestRequest::post("/pay").field(FIELD, &on_the_wall(400))).await);
     assert_eq!(beside.origin.count("/pay"), 0);
-    assert_eq!(filter.send(&Ask::get("/pay")).await.status, 200, "`unfenced` names the method");
+    assert_eq!(filter.send(&TestRequest::get("/pay")).await.status, 200, "`unfenced` names the method");
 
-    let spoofing = Reply::ok().field("Fencing-Clock", "5;error=1").field("Fencing-Refusal", "expired");
+    let spoofing = OriginReply::ok().field("Fencing-Clock", "5;error=1").field("Fencing-Refusal", "expired");
     beside.origin.script("/sent", [Act::now(spoofing)]);
     let moment = on_the_wall(5_000);
-    let sent = Dispatch::new("a", 20).post("/sent").field(FIELD, &moment).field("Fencing-Ticket", "t.t.t");
+    let sent =
+        StampedRequest::new("a", 20).post("/sent").field(FIELD, &moment).field("Fencing-Ticket", "t.t.t");
     let answer = filter.send(&sent.body("x")).await;
     assert_eq!((answer.status, answer.field("fencing-refusal")), (200, None), "{answer:?}");
     let shown = answer.field("fencing-clock").expect("shown").to_owned();
@@ -187,31 +189,31 @@ async fn a_filter_lets_pass_what_is_in_time_as_it_came_and_nothing_else() {
     let record = beside.origin.request("/sent", 1).await;
     for (name, value) in [
         (FIELD, moment.as_str()),
-        ("fencing-token", &Dispatch::new("a", 20).token().to_string()),
+        ("fencing-token", &StampedRequest::new("a", 20).token().to_string()),
         ("fencing-key", "a"),
         ("fencing-ticket", "t.t.t"),
     ] {
         assert_eq!(record.request.field(name), Some(value), "{name}");
     }
     // What a service that compares tokens says of a stale one is for its gateway.
-    let stale = Reply::ok().status(412).field("Fencing-Refusal", "stale");
+    let stale = OriginReply::ok().status(412).field("Fencing-Refusal", "stale");
     beside.origin.script("/stale", [Act::now(stale)]);
-    let answer = filter.send(&Ask::post("/stale").field(FIELD, &moment)).await;
+    let answer = filter.send(&TestRequest::post("/stale").field(FIELD, &moment)).await;
     assert_eq!((answer.status, answer.field("fencing-refusal")), (412, Some("stale")), "{answer:?}");
     assert_eq!(filter.admin("/ready").await.status, 200);
 
     let observing = launch.with("/enforce", "observe").start().await;
-    assert_eq!(observing.send(&Ask::post("/pay").field(FIELD, &on_the_wall(-9))).await.status, 200);
+    assert_eq!(observing.send(&TestRequest::post("/pay").field(FIELD, &on_the_wall(-9))).await.status, 200);
     observing.says("what it lets pass", |line| line.message() == "filter.observed").await;
 }
 
 /// It stands still after it has looked at the moment and before it writes.
 #[tokio::test]
 async fn a_filter_that_stood_still_sends_nothing_late() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = filter(beside.origin.door("filtered"));
     let filter = launch.failpoint("before_upstream_write", "1*sleep(400)").start().await;
-    let asked = filter.begin(Ask::post("/pay").field(FIELD, &on_the_wall(1_500)));
+    let asked = filter.begin(TestRequest::post("/pay").field(FIELD, &on_the_wall(1_500)));
     filter.stands_at("before_upstream_write").await;
     filter.signal(Signal::STOP);
     sleep(Duration::from_millis(1_200)).await;
@@ -221,7 +223,7 @@ async fn a_filter_that_stood_still_sends_nothing_late() {
 }
 
 /// A guard whose executions are short, before what listens there.
-pub(super) fn short(launch: Launch, endpoint: SocketAddr, not_after: &str) -> Launch {
+pub(super) fn short(launch: GuardLaunch, endpoint: SocketAddr, not_after: &str) -> GuardLaunch {
     launch
         .with("/upstream/endpoint", format!("http://{endpoint}"))
         .with("/upstream/response_timeout", "500ms")
@@ -236,16 +238,16 @@ pub(super) fn short(launch: Launch, endpoint: SocketAddr, not_after: &str) -> La
 #[tokio::test]
 async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
     for filtered in [true, false] {
-        let beside = Beside::fresh().await;
+        let beside = GuardFixture::fresh().await;
         let service = beside.origin.door("service");
         let filter = filter(service).start().await;
-        let relay = HoldingRelay::before(if filtered { filter.public } else { service }).await;
+        let relay = DelayingRelay::before(if filtered { filter.public } else { service }).await;
         let heeded = if filtered { "enforced" } else { "ignored" };
         let guard = short(beside.launch().await, relay.address, heeded).start().await;
         relay.holds();
-        let old = guard.begin(Dispatch::new("a", 20).post("/old"));
+        let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
         relay.has(b"\r\n\r\n").await;
-        assert_eq!(old.answer().await.outcome(), Some(Outcome::Unknown));
+        assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown));
         relay.passes();
         let_in(&guard, 30).await;
         let answers = relay.delivers().await;
@@ -261,13 +263,13 @@ async fn what_a_relay_delivers_late_is_not_begun_behind_a_filter() {
 /// An instance stands still, with the request in its socket; the next one runs elsewhere.
 #[tokio::test]
 async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let [one, two] = ["one", "two"].map(|name| beside.origin.door(name));
     let (frozen, other) = (filter(one).start().await, filter(two).start().await);
     let guard = short(beside.launch().await, frozen.public, "enforced").start().await;
     frozen.signal(Signal::STOP);
-    let answer = guard.send(&Dispatch::new("a", 20).post("/old")).await;
-    assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{answer:?}");
+    let answer = guard.send(&StampedRequest::new("a", 20).post("/old")).await;
+    assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{answer:?}");
     // The balancer leaves the frozen instance.
     let launch = guard.dies().await;
     let guard = launch.with("/upstream/endpoint", format!("http://{}", other.public)).start().await;
@@ -283,10 +285,10 @@ async fn an_instance_that_stood_still_begins_nothing_behind_a_filter() {
 #[tokio::test]
 async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
     for (level, filtered) in [("none", true), ("none", false), ("delay", true), ("delay", false)] {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let service = site.origin.door("service");
         let filter = filter(service).start().await;
-        let relay = HoldingRelay::before(if filtered { filter.public } else { service }).await;
+        let relay = DelayingRelay::before(if filtered { filter.public } else { service }).await;
         let policy = site
             .policy("gw-1")
             .with("/upstreams/ledger/endpoints", json!([format!("http://{}", relay.address)]))
@@ -300,11 +302,11 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
         };
         let gateway = Gateway::start(&policy).await;
         relay.holds();
-        let old = gateway.begin(Ask::post("/pay/7").body("old"));
+        let old = gateway.begin(TestRequest::post("/pay/7").body("old"));
         relay.has(b"old").await;
-        assert_eq!(old.answer().await.outcome(), Some(Outcome::Unknown), "{level}");
+        assert_eq!(old.answer().await.outcome(), Some(FencingOutcome::Unknown), "{level}");
         relay.passes();
-        let answer = gateway.send(&Ask::post("/pay/7").body("new")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7").body("new")).await;
         assert_eq!(answer.status, 200, "{level}: {answer:?}");
         relay.delivers().await;
         let bodies: Vec<_> = site.origin.log().on("/pay/7").filter_map(|record| record.whole).collect();
@@ -316,23 +318,23 @@ async fn at_levels_without_a_guard_a_relay_is_late_as_well() {
 #[tokio::test]
 async fn a_refusal_of_a_filter_means_that_nothing_was_sent_only_where_nothing_stands_between() {
     for direct in [true, false] {
-        let beside = Beside::fresh().await;
+        let beside = GuardFixture::fresh().await;
         let filter = filter(beside.origin.door("filtered")).start().await;
         let launch = beside.launch().await.with("/upstream/endpoint", format!("http://{}", filter.public));
         let launch = launch.with("/send_within", "300ms").with("/upstream/not_after", "enforced");
         let guard = launch.with("/upstream/direct", direct).start().await;
         filter.signal(Signal::STOP);
-        let old = guard.begin(Dispatch::new("a", 20).post("/old"));
+        let old = guard.begin(StampedRequest::new("a", 20).post("/old"));
         guard.series_reaches("fencegate_guard_in_flight", &[], 1.0).await;
         sleep(Duration::from_millis(600)).await;
         filter.signal(Signal::CONT);
         let answer = old.answer().await;
-        let next = guard.send(&Dispatch::new("a", 30).post("/new")).await;
+        let next = guard.send(&StampedRequest::new("a", 30).post("/new")).await;
         if direct {
             assert_expired(&answer);
             assert_eq!(next.status, 200, "{next:?}");
         } else {
-            assert_eq!((answer.status, answer.outcome()), (502, Some(Outcome::Unknown)), "{answer:?}");
+            assert_eq!((answer.status, answer.outcome()), (502, Some(FencingOutcome::Unknown)), "{answer:?}");
             assert_refused(&next, "in-doubt");
         }
         assert_eq!(beside.origin.count("/old"), 0);
@@ -341,7 +343,7 @@ async fn a_refusal_of_a_filter_means_that_nothing_was_sent_only_where_nothing_st
 
 #[tokio::test]
 async fn a_sender_measures_how_far_the_clock_of_a_filter_is_from_its_own() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let clock = SteppedClock::right();
     let filter = filter(site.origin.door("filtered")).timed_by(&clock).start().await;
     let policy = site
@@ -354,7 +356,7 @@ async fn a_sender_measures_how_far_the_clock_of_a_filter_is_from_its_own() {
     for ahead in [0, 30, -30] {
         clock.set_wall(ahead);
         // On one kernel no wall clock counts.
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.field("fencing-clock")), (200, None), "{answer:?}");
         let metrics = gateway.metrics().await;
         let offset = metrics.sum("fencegate_clock_offset_seconds", &["upstream=\"ledger\""]);
@@ -364,5 +366,5 @@ async fn a_sender_measures_how_far_the_clock_of_a_filter_is_from_its_own() {
     }
     // Of another machine the wall clock counts.
     clock.set_wall(30);
-    assert_expired(&filter.send(&Ask::post("/pay/7").field(FIELD, &on_the_wall(5_000))).await);
+    assert_expired(&filter.send(&TestRequest::post("/pay/7").field(FIELD, &on_the_wall(5_000))).await);
 }

@@ -2,11 +2,13 @@
 
 use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 
-use fencegate_tests::{peers::Peer, prometheus::deploy, standstill};
+use fencegate_tests::{peers::ProxyProcess, prometheus::deploy, standstill};
 
 use super::{
     artefacts::shipped,
-    middleware::in_time::{Mode, Service, answered, assert_expired, elsewhere, here, sent},
+    middleware::in_time::{
+        MiddlewareMode, MiddlewareService, answered, assert_expired, elsewhere, here, sent,
+    },
 };
 
 /// What the shipped files say of their neighbours.
@@ -18,11 +20,11 @@ fn text(file: &str) -> String {
 }
 
 /// A service that looks at nothing itself.
-pub(super) fn service(workers: u16) -> Service {
+pub(super) fn service(workers: u16) -> MiddlewareService {
     let folder = deploy().join("upstream/python");
     let path = format!("PYTHONPATH={}", folder.join("src").display());
     let program = folder.join("sample/deadline.py").display().to_string();
-    Service::start(Mode::Off, |mode, file, port| {
+    MiddlewareService::start(MiddlewareMode::Off, |mode, file, port| {
         let (port, workers) = (port.to_string(), workers.to_string());
         let words =
             ["env", "PYTHONDONTWRITEBYTECODE=1", &path, "python3", &program, "wsgi", mode.word(), file];
@@ -30,19 +32,19 @@ pub(super) fn service(workers: u16) -> Service {
     })
 }
 
-pub(super) fn nginx(service: &Service) -> Peer {
+pub(super) fn nginx(service: &MiddlewareService) -> ProxyProcess {
     let script = shipped("proxies/not-after/not_after.js");
     let instead =
         [("from not_after.js", format!("from {script}")), (SERVICE, format!("127.0.0.1:{}", service.port))];
-    Peer::nginx_with_module("http_js", &text("nginx.conf"), DOOR, &instead)
+    ProxyProcess::nginx_with_module("http_js", &text("nginx.conf"), DOOR, &instead)
 }
 
-pub(super) fn haproxy(service: &Service, instead: &[(&str, String)]) -> Peer {
+pub(super) fn haproxy(service: &MiddlewareService, instead: &[(&str, String)]) -> ProxyProcess {
     let own = [(SERVICE, format!("127.0.0.1:{}", service.port))];
-    Peer::haproxy_with(&text("haproxy.cfg"), DOOR, &[&own, instead].concat())
+    ProxyProcess::haproxy_with(&text("haproxy.cfg"), DOOR, &[&own, instead].concat())
 }
 
-fn refuses_what_is_late(peer: &Peer, service: &Service) {
+fn refuses_what_is_late(peer: &ProxyProcess, service: &MiddlewareService) {
     let port = peer.address.port();
     let asked = |path: &str, fields: &[String]| answered(sent(port, "POST", path, fields));
     for (path, field) in [("/elsewhere", elsewhere(30_000)), ("/here", here(30_000))] {

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencegate_policies::not_after::{BootId, NotAfter};
-use fencegate_process::clock::{Boot, Clock};
+use fencegate_process::clock::{BootInstant, Clock};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -83,15 +83,15 @@ proptest! {
 
 /// The clocks of a vector.
 #[derive(Debug)]
-struct Told {
+struct VectorClocks {
     wall_ms: u64,
     boot: Option<BootId>,
     uptime_ms: u64,
 }
 
-impl Clock for Told {
-    fn now(&self) -> Boot {
-        Boot::from_nanos(0) + Duration::from_millis(self.uptime_ms)
+impl Clock for VectorClocks {
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(0) + Duration::from_millis(self.uptime_ms)
     }
 
     fn unix_ms(&self) -> u64 {
@@ -109,7 +109,7 @@ fn what_is_late_is_late_for_our_clock_as_for_the_middlewares() {
         let value = vector["value"].as_str().expect("text");
         let not_after = NotAfter::parse(value.as_bytes()).expect("good");
         let now = &vector["now"];
-        let told = Told {
+        let told = VectorClocks {
             wall_ms: now["wall"].as_u64().expect("a number"),
             boot: now["boot"].as_str().and_then(|id| BootId::parse(id.as_bytes())),
             // A machine that does not say it may have been up for any time.

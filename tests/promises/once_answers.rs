@@ -1,35 +1,35 @@
 //! What an answer of the service makes of an operation, and what its repeats are told, with either store.
 
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
     guard::Guard,
-    guarded::{Guarded, quick},
-    origin::{Act, Reply},
-    site::Site,
+    guarded::{GuardedSite, quick},
+    origin::{Act, OriginReply},
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
 /// Two gateways that share a store.
-struct Twice {
-    site: Site,
+struct GatewayPair {
+    site: TestSite,
     one: Gateway,
     two: Gateway,
     _guard: Option<Guard>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Store {
+enum OperationStore {
     Guard,
     ZooKeeper,
 }
 
-impl Twice {
-    async fn with(store: Store, once: &Value) -> Self {
-        let guarded = Guarded::fresh().await;
+impl GatewayPair {
+    async fn with(store: OperationStore, once: &Value) -> Self {
+        let guarded = GuardedSite::fresh().await;
         let guard = match store {
-            Store::Guard => Some(quick(guarded.launch().await).start().await),
-            Store::ZooKeeper => None,
+            OperationStore::Guard => Some(quick(guarded.launch().await).start().await),
+            OperationStore::ZooKeeper => None,
         };
         let start = |name| {
             let policy = match &guard {
@@ -44,30 +44,36 @@ impl Twice {
     }
 
     fn answers_once(&self, path: &str, status: u16) {
-        let reply = Reply::with_body("no").status(status).field("Retry-After", "1");
+        let reply = OriginReply::with_body("no").status(status).field("Retry-After", "1");
         self.site.origin.script(path, [Act::now(reply)]);
     }
 }
 
-fn pay(account: u16) -> Ask {
-    Ask::post(&format!("/pay/{account}")).field("Idempotency-Key", &format!("op-{account}")).body("ten")
+fn pay(account: u16) -> TestRequest {
+    TestRequest::post(&format!("/pay/{account}"))
+        .field("Idempotency-Key", &format!("op-{account}"))
+        .body("ten")
 }
 
-fn problem(answer: &Answer) -> Value {
+fn problem(answer: &ClientResponse) -> Value {
     serde_json::from_slice(&answer.body).unwrap_or_default()
 }
 
 #[track_caller]
-fn assert_told(store: Store, repeat: &Answer, recorded: u16) {
+fn assert_told(store: OperationStore, repeat: &ClientResponse, recorded: u16) {
     match store {
-        Store::Guard => {
-            assert_eq!((repeat.status, repeat.outcome()), (recorded, Some(Outcome::Replayed)), "{repeat:?}");
+        OperationStore::Guard => {
+            assert_eq!(
+                (repeat.status, repeat.outcome()),
+                (recorded, Some(FencingOutcome::Replayed)),
+                "{repeat:?}"
+            );
         }
         // ZooKeeper keeps the status and nothing else.
-        Store::ZooKeeper => {
+        OperationStore::ZooKeeper => {
             let (status, reason, outcome) = match recorded {
-                ..400 => (409, "already-done", Outcome::Done),
-                _ => (recorded, "already-refused", Outcome::Replayed),
+                ..400 => (409, "already-done", FencingOutcome::Done),
+                _ => (recorded, "already-refused", FencingOutcome::Replayed),
             };
             let told = (repeat.status, repeat.reason(), repeat.outcome());
             assert_eq!(told, (status, reason.to_owned(), Some(outcome)), "{repeat:?}");
@@ -79,15 +85,19 @@ fn assert_told(store: Store, repeat: &Answer, recorded: u16) {
 
 #[tokio::test]
 async fn what_the_service_did_not_take_up_is_no_end_of_the_operation() {
-    for store in [Store::Guard, Store::ZooKeeper] {
-        let it = Twice::with(store, &json!({})).await;
+    for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
+        let it = GatewayPair::with(store, &json!({})).await;
         for status in [401, 403, 408, 421, 425, 429] {
             let path = format!("/pay/{status}");
             it.answers_once(&path, status);
             let first = it.one.send(&pay(status)).await;
             assert_eq!((first.status, first.field("retry-after")), (status, Some("1")), "{first:?}");
             let second = it.two.send(&pay(status)).await;
-            assert_eq!((second.status, second.outcome()), (200, Some(Outcome::Done)), "{store:?} {second:?}");
+            assert_eq!(
+                (second.status, second.outcome()),
+                (200, Some(FencingOutcome::Done)),
+                "{store:?} {second:?}"
+            );
             assert_told(store, &it.one.send(&pay(status)).await, 200);
             assert_eq!(it.site.origin.count(&path), 2);
         }
@@ -97,24 +107,24 @@ async fn what_the_service_did_not_take_up_is_no_end_of_the_operation() {
 /// A stranger without the right to pay guesses the name before its owner uses it.
 #[tokio::test]
 async fn a_name_is_not_spoilt_by_who_was_turned_away() {
-    for store in [Store::Guard, Store::ZooKeeper] {
-        let it = Twice::with(store, &json!({})).await;
+    for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
+        let it = GatewayPair::with(store, &json!({})).await;
         it.answers_once("/pay/7", 401);
         assert_eq!(it.one.send(&pay(7).body("a million")).await.status, 401);
         let owner = it.two.send(&pay(7)).await;
-        assert_eq!((owner.status, owner.outcome()), (200, Some(Outcome::Done)), "{store:?} {owner:?}");
+        assert_eq!((owner.status, owner.outcome()), (200, Some(FencingOutcome::Done)), "{store:?} {owner:?}");
     }
 }
 
 #[tokio::test]
 async fn a_repeat_is_told_the_status_that_was_recorded() {
-    for store in [Store::Guard, Store::ZooKeeper] {
-        let it = Twice::with(store, &json!({})).await;
+    for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
+        let it = GatewayPair::with(store, &json!({})).await;
         for status in [201, 303, 400, 402, 404, 409, 422] {
             let path = format!("/pay/{status}");
             it.answers_once(&path, status);
             let first = it.one.send(&pay(status)).await;
-            assert_eq!((first.status, first.outcome()), (status, Some(Outcome::Done)));
+            assert_eq!((first.status, first.outcome()), (status, Some(FencingOutcome::Done)));
             for gateway in [&it.two, &it.one] {
                 assert_told(store, &gateway.send(&pay(status)).await, status);
             }
@@ -125,8 +135,8 @@ async fn a_repeat_is_told_the_status_that_was_recorded() {
 
 #[tokio::test]
 async fn a_route_can_say_which_other_statuses_are_an_end() {
-    for store in [Store::Guard, Store::ZooKeeper] {
-        let it = Twice::with(store, &json!({"final": [401, 403, 408, 421, 425, 429, 503]})).await;
+    for store in [OperationStore::Guard, OperationStore::ZooKeeper] {
+        let it = GatewayPair::with(store, &json!({"final": [401, 403, 408, 421, 425, 429, 503]})).await;
         for status in [401, 403, 408, 421, 425, 429, 503] {
             let path = format!("/pay/{status}");
             it.answers_once(&path, status);
@@ -137,6 +147,6 @@ async fn a_route_can_say_which_other_statuses_are_an_end() {
         it.answers_once("/pay/500", 500);
         assert_eq!(it.one.send(&pay(500)).await.status, 500);
         let unknown = it.two.send(&pay(500)).await;
-        assert_eq!((unknown.status, unknown.outcome()), (409, Some(Outcome::Unknown)), "{unknown:?}");
+        assert_eq!((unknown.status, unknown.outcome()), (409, Some(FencingOutcome::Unknown)), "{unknown:?}");
     }
 }

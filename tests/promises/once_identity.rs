@@ -1,39 +1,39 @@
 //! What makes two requests one operation: who asks and what they call it, and never a name in a file.
 
 use fencegate_tests::{
-    client::{Answer, Ask, Client, Outcome},
+    client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
-    guarded::{Guarded, quick},
-    origin::{Act, Reply},
+    guarded::{GuardedSite, quick},
+    origin::{Act, OriginReply},
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
-use crate::{forwarding::sending, once_kept::swept, tls::Keys};
+use crate::{forwarding::sending, once_kept::swept, tls::TlsFiles};
 
-fn pay() -> Ask {
-    Ask::post("/pay/7").field("Idempotency-Key", "op-1").body("ten")
+fn pay() -> TestRequest {
+    TestRequest::post("/pay/7").field("Idempotency-Key", "op-1").body("ten")
 }
 
 #[track_caller]
-fn assert_told(answer: &Answer, status: u16, outcome: Outcome) {
+fn assert_told(answer: &ClientResponse, status: u16, outcome: FencingOutcome) {
     assert_eq!((answer.status, answer.outcome()), (status, Some(outcome)), "{answer:?}");
 }
 
 /// Renames the upstream, and changes nothing else.
-fn renamed(policy: Policy) -> Policy {
+fn renamed(policy: TestPolicy) -> TestPolicy {
     let text = policy.to_string();
     assert!(text.contains("\"ledger\""), "{text}");
-    Policy::of_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
+    TestPolicy::of_yaml(&text.replace("\"ledger\"", "\"ledger-v2\""))
 }
 
 /// The probe names the operation but not its principal. The service knows an operation of that name from another
 /// principal.
 #[tokio::test]
 async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404]});
     let guard = quick(guarded.launch().await).with("/journal/probe", probe).start().await;
     let policy = guarded
@@ -42,55 +42,55 @@ async fn nothing_is_decided_by_the_name_that_another_principal_has_used() {
     let gateway = Gateway::start(&policy).await;
     let of = |shop: &str| pay().field("X-Shop", shop);
     let origin = &guarded.site.origin;
-    assert_told(&gateway.send(&of("blue")).await, 200, Outcome::Done);
+    assert_told(&gateway.send(&of("blue")).await, 200, FencingOutcome::Done);
     origin.script("/pay/7", [Act::Reset]);
-    assert_told(&gateway.send(&of("red")).await, 502, Outcome::Unknown);
+    assert_told(&gateway.send(&of("red")).await, 502, FencingOutcome::Unknown);
     // Done, says the service of the operation of blue; and not done when it is asked as nobody in particular.
     for status in [200, 404] {
-        origin.script("/ops/op-1", vec![Act::now(Reply::ok().status(status)); 50]);
-        assert_told(&gateway.send(&of("red")).await, 409, Outcome::Unknown);
+        origin.script("/ops/op-1", vec![Act::now(OriginReply::ok().status(status)); 50]);
+        assert_told(&gateway.send(&of("red")).await, 409, FencingOutcome::Unknown);
     }
     guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
     let repeat = gateway.send(&of("red")).await;
-    assert_told(&repeat, 409, Outcome::Unknown);
+    assert_told(&repeat, 409, FencingOutcome::Unknown);
     assert_eq!(repeat.reason(), "outcome-unknown");
     assert_eq!((origin.count("/pay/7"), origin.count("/ops/op-1")), (2, 0));
-    assert_told(&gateway.send(&of("blue")).await, 200, Outcome::Replayed);
+    assert_told(&gateway.send(&of("blue")).await, 200, FencingOutcome::Replayed);
 }
 
 #[tokio::test]
 async fn an_operation_survives_the_renaming_of_its_upstream_at_a_guard() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
     let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
     let (one, two) = Gateway::start_both(&a, &b).await;
-    assert_told(&one.send(&pay()).await, 200, Outcome::Done);
-    assert_told(&two.send(&pay()).await, 200, Outcome::Replayed);
+    assert_told(&one.send(&pay()).await, 200, FencingOutcome::Done);
+    assert_told(&two.send(&pay()).await, 200, FencingOutcome::Replayed);
     one.rewrite(&renamed(a));
     one.reload(&[]).await;
-    assert_told(&one.send(&pay()).await, 200, Outcome::Replayed);
+    assert_told(&one.send(&pay()).await, 200, FencingOutcome::Replayed);
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 }
 
 #[tokio::test]
 async fn an_operation_survives_the_renaming_of_its_upstream_in_zookeeper() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = |name| site.policy(name).with("/routes/0/fence/once", json!({}));
     let (a, b) = (policy("gw-1"), renamed(policy("gw-2")));
     let (one, two) = Gateway::start_both(&a, &b).await;
-    assert_told(&one.send(&pay()).await, 200, Outcome::Done);
-    assert_told(&two.send(&pay()).await, 409, Outcome::Done);
+    assert_told(&one.send(&pay()).await, 200, FencingOutcome::Done);
+    assert_told(&two.send(&pay()).await, 409, FencingOutcome::Done);
     one.rewrite(&renamed(a));
     one.reload(&[]).await;
-    assert_told(&one.send(&pay()).await, 409, Outcome::Done);
+    assert_told(&one.send(&pay()).await, 409, FencingOutcome::Done);
     assert_eq!(site.origin.count("/pay/7"), 1);
 }
 
 /// A client that repeats without a pause has the operation in hand whenever the guard looks.
 #[tokio::test]
 async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let probe = json!({"path": "/ops/{operation}", "done": [200], "not_done": [404], "timeout": "1s"});
     let launch = quick(guarded.launch().await).with("/max_execution", "12s");
     let guard = launch.with("/upstream/response_timeout", "8s").with("/journal/probe", probe).start().await;
@@ -99,10 +99,10 @@ async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
     let origin = &guarded.site.origin;
     origin.script("/pay/7", [Act::Reset]);
     // The first question is the client's, and is at the service when the guard would have asked its first.
-    let slow = Act::Answer(std::time::Duration::from_millis(600), Reply::ok().status(500));
+    let slow = Act::Answer(std::time::Duration::from_millis(600), OriginReply::ok().status(500));
     origin.script("/ops/op-1", [slow]);
-    assert_told(&gateway.send(&pay()).await, 502, Outcome::Unknown);
-    assert_told(&gateway.send(&pay()).await, 409, Outcome::Unknown);
+    assert_told(&gateway.send(&pay()).await, 502, FencingOutcome::Unknown);
+    assert_told(&gateway.send(&pay()).await, 409, FencingOutcome::Unknown);
     let found = guard.gauge_becomes("fencegate_guard_in_doubt", 0.0);
     patiently("the guard to ask by itself", found, || guard.log()).await;
     let resolved = guard.metrics().await.sum("fencegate_guard_in_doubt_resolved_total", &["how=\"probe\""]);
@@ -114,32 +114,32 @@ async fn a_guard_finds_out_by_itself_although_a_client_keeps_asking() {
 /// An earlier build had the upstream's name in the identity. A scope with that name gives the same identity.
 #[tokio::test]
 async fn what_was_named_by_its_upstream_is_known_under_that_name() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).start().await;
     let policy = |name, once| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", once);
     let (before, now) =
         Gateway::start_both(&policy("gw-1", json!({"scope": "ledger"})), &policy("gw-2", json!({}))).await;
     let origin = &guarded.site.origin;
-    assert_told(&before.send(&pay()).await, 200, Outcome::Done);
-    assert_told(&now.send(&pay()).await, 200, Outcome::Replayed);
-    assert_told(&now.send(&pay().body("other")).await, 422, Outcome::NotDispatched);
+    assert_told(&before.send(&pay()).await, 200, FencingOutcome::Done);
+    assert_told(&now.send(&pay()).await, 200, FencingOutcome::Replayed);
+    assert_told(&now.send(&pay().body("other")).await, 422, FencingOutcome::NotDispatched);
     origin.script("/pay/7", [Act::Reset]);
-    let lost = Ask::post("/pay/7").field("Idempotency-Key", "op-2").body("ten");
-    assert_told(&before.send(&lost).await, 502, Outcome::Unknown);
+    let lost = TestRequest::post("/pay/7").field("Idempotency-Key", "op-2").body("ten");
+    assert_told(&before.send(&lost).await, 502, FencingOutcome::Unknown);
     let repeats = (0..4).map(|_| now.begin(lost.clone()).answer());
     for told in futures_util::future::join_all(repeats).await {
-        assert_told(&told, 409, Outcome::Unknown);
+        assert_told(&told, 409, FencingOutcome::Unknown);
     }
     assert_eq!(origin.count("/pay/7"), 2);
 }
 
 #[tokio::test]
 async fn what_was_named_by_its_upstream_in_zookeeper_is_known_under_that_name() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let policy = |name, once| site.policy(name).with("/routes/0/fence/once", once);
     let before = Gateway::start(&policy("gw-1", json!({"scope": "ledger"}))).await;
-    assert_told(&before.send(&pay()).await, 200, Outcome::Done);
+    assert_told(&before.send(&pay()).await, 200, FencingOutcome::Done);
     let nodes = tree.paths().await;
     let node = nodes.iter().find(|path| path.starts_with("/ops/") && path.len() > 10).expect("one");
     let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
@@ -149,18 +149,22 @@ async fn what_was_named_by_its_upstream_in_zookeeper_is_known_under_that_name() 
     }
     drop(before);
     let now = Gateway::start(&policy("gw-2", json!({}))).await;
-    assert_told(&now.send(&pay()).await, 409, Outcome::Done);
-    assert_told(&now.send(&pay().body("other")).await, 422, Outcome::NotDispatched);
+    assert_told(&now.send(&pay()).await, 409, FencingOutcome::Done);
+    assert_told(&now.send(&pay().body("other")).await, 422, FencingOutcome::NotDispatched);
     // Another operation is looked up under both names. After a look through all operations the old one is still
     // known.
-    assert_told(&now.send(&Ask::post("/pay/7").field("Idempotency-Key", "op-2")).await, 200, Outcome::Done);
+    assert_told(
+        &now.send(&TestRequest::post("/pay/7").field("Idempotency-Key", "op-2")).await,
+        200,
+        FencingOutcome::Done,
+    );
     swept(&tree, node, &now).await;
-    assert_told(&now.send(&pay()).await, 409, Outcome::Done);
+    assert_told(&now.send(&pay()).await, 409, FencingOutcome::Done);
     assert_eq!(site.origin.count("/pay/7"), 2);
 }
 
 /// Each of these clients uses the name that another one has used.
-fn strangers() -> [Ask; 6] {
+fn strangers() -> [TestRequest; 6] {
     let bearer = |token: &str| pay().field("Authorization", token);
     [
         bearer("Bearer b"),
@@ -175,56 +179,56 @@ fn strangers() -> [Ask; 6] {
 /// The service would have asked who he is, and is not asked.
 #[tokio::test]
 async fn an_answer_is_not_replayed_to_a_client_with_other_credentials() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).start().await;
     let policy = |name| guarded.policy(name, &[guard.public]).with("/routes/0/fence/once", json!({}));
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let origin = &guarded.site.origin;
-    origin.script("/pay/7", [Act::now(Reply::with_body("balance of a"))]);
+    origin.script("/pay/7", [Act::now(OriginReply::with_body("balance of a"))]);
     let owner = pay().field("Authorization", "Bearer a");
-    assert_told(&one.send(&owner).await, 200, Outcome::Done);
+    assert_told(&one.send(&owner).await, 200, FencingOutcome::Done);
     for stranger in strangers() {
         let told = two.send(&stranger).await;
         assert!(!String::from_utf8_lossy(&told.body).contains("balance of a"), "{stranger:?}: {told:?}");
-        assert_told(&told, 422, Outcome::NotDispatched);
+        assert_told(&told, 422, FencingOutcome::NotDispatched);
         assert_eq!(told.reason(), "idempotency-mismatch");
     }
     let replayed = two.send(&owner.clone().field("X-Csrf-Token", "other")).await;
-    assert_told(&replayed, 200, Outcome::Replayed);
+    assert_told(&replayed, 200, FencingOutcome::Replayed);
     assert_eq!(replayed.body, "balance of a");
     assert_eq!(origin.count("/pay/7"), 1);
 }
 
 #[tokio::test]
 async fn a_client_with_other_credentials_is_not_told_that_its_operation_was_done() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/once", json!({}))).await;
     let owner = pay().field("Authorization", "Bearer a");
-    assert_told(&gateway.send(&owner).await, 200, Outcome::Done);
+    assert_told(&gateway.send(&owner).await, 200, FencingOutcome::Done);
     for stranger in strangers() {
-        assert_told(&gateway.send(&stranger).await, 422, Outcome::NotDispatched);
+        assert_told(&gateway.send(&stranger).await, 422, FencingOutcome::NotDispatched);
     }
     let repeat = gateway.send(&owner).await;
-    assert_told(&repeat, 409, Outcome::Done);
+    assert_told(&repeat, 409, FencingOutcome::Done);
     assert_eq!((repeat.reason().as_str(), site.origin.count("/pay/7")), ("already-done", 1));
 }
 
 #[tokio::test]
 async fn a_principal_may_repeat_an_operation_with_new_credentials() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).start().await;
     let once = json!({"principal": "{header.x-shop}"});
     let gateway =
         Gateway::start(&guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/once", once)).await;
     let with = |token: &str| pay().field("X-Shop", "blue").field("Authorization", token);
-    assert_told(&gateway.send(&with("Bearer a")).await, 200, Outcome::Done);
-    assert_told(&gateway.send(&with("Bearer b")).await, 200, Outcome::Replayed);
+    assert_told(&gateway.send(&with("Bearer a")).await, 200, FencingOutcome::Done);
+    assert_told(&gateway.send(&with("Bearer b")).await, 200, FencingOutcome::Replayed);
 }
 
 /// The gateway that keeps the key sees no certificate, and is told whose request it is.
 #[tokio::test]
 async fn certificates_tell_clients_apart_also_through_another_gateway() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     keys.authority.write(&keys.path("clients.pem"));
     let tls = json!({
         "certificates": [keys.write("a", "pay.example")],
@@ -237,24 +241,24 @@ async fn certificates_tell_clients_apart_also_through_another_gateway() {
     };
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     tokio::join!(one.becomes_ready(), two.becomes_ready());
-    let send = async |gateway: &Gateway, name: Option<&str>, ask: &Ask| {
+    let send = async |gateway: &Gateway, name: Option<&str>, ask: &TestRequest| {
         let secure = match name.map(|name| keys.authority.sign(&[name])) {
             Some(signed) => keys.client().showing(signed.certificate(), signed.key()),
             None => keys.client(),
         };
         let stream = secure.connect(gateway.public, "pay.example").await.expect("accepted");
-        let mut client = Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+        let mut client = Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
         client.send(&ask.clone().field("host", "pay.example")).await.expect("answered")
     };
     let (till, other) = (Some("till-7.example"), Some("till-8.example"));
     // A key that is kept at the first gateway, so that requests at the second one are sent on.
     let first = send(&one, till, &pay()).await;
-    assert_told(&first, 200, Outcome::Done);
+    assert_told(&first, 200, FencingOutcome::Done);
     for gateway in [&one, &two] {
-        assert_told(&send(gateway, other, &pay()).await, 422, Outcome::NotDispatched);
-        assert_told(&send(gateway, None, &pay()).await, 422, Outcome::NotDispatched);
+        assert_told(&send(gateway, other, &pay()).await, 422, FencingOutcome::NotDispatched);
+        assert_told(&send(gateway, None, &pay()).await, 422, FencingOutcome::NotDispatched);
         // A new certificate of the same name.
-        assert_told(&send(gateway, till, &pay()).await, 409, Outcome::Done);
+        assert_told(&send(gateway, till, &pay()).await, 409, FencingOutcome::Done);
     }
     let forwarded = two.metrics().await.sum("fencegate_forwarded_total", &["result=\"answered\""]);
     assert!(forwarded > 0.0, "not exercised: nothing was sent on");
@@ -263,22 +267,22 @@ async fn certificates_tell_clients_apart_also_through_another_gateway() {
 /// One name at two services: two operations where the file says so.
 #[tokio::test]
 async fn two_scopes_do_not_share_their_names() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"scope": "pay"})).route(json!({
         "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
         "fence": {"key": "account/{path.account}", "once": {"scope": "refund"}},
     }));
     let gateway = Gateway::start(&policy).await;
-    assert_told(&gateway.send(&pay()).await, 200, Outcome::Done);
-    let refund = Ask::post("/refund/7").field("Idempotency-Key", "op-1").body("ten");
-    assert_told(&gateway.send(&refund).await, 200, Outcome::Done);
-    assert_told(&gateway.send(&refund).await, 409, Outcome::Done);
+    assert_told(&gateway.send(&pay()).await, 200, FencingOutcome::Done);
+    let refund = TestRequest::post("/refund/7").field("Idempotency-Key", "op-1").body("ten");
+    assert_told(&gateway.send(&refund).await, 200, FencingOutcome::Done);
+    assert_told(&gateway.send(&refund).await, 409, FencingOutcome::Done);
 }
 
 /// Whoever changes what names an operation is told what that means.
 #[tokio::test]
 async fn a_reload_tells_which_operations_will_not_be_recognised() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({}));
     let gateway = Gateway::start(&policy).await;
     gateway.rewrite(&renamed(policy.clone()));

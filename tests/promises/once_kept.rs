@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::PolicyFile,
     gateway::{Gateway, command},
-    guarded::{Guarded, quick},
-    held::Held,
+    guarded::{GuardedSite, quick},
+    held::HeldRequest,
     origin::Act,
     patience::patiently,
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};
 
 const UNKNOWN: &str = "fencegate_operations_unknown";
 
-fn pay(name: &str) -> Ask {
-    Ask::post("/pay/7").field("Idempotency-Key", name).body("ten")
+fn pay(name: &str) -> TestRequest {
+    TestRequest::post("/pay/7").field("Idempotency-Key", name).body("ten")
 }
 
-fn with(policy: Policy, once: Value) -> Policy {
+fn with(policy: TestPolicy, once: Value) -> TestPolicy {
     policy.with("/routes/0/fence/once", once)
 }
 
-async fn resolve(policy: &Policy, reference: &str) {
+async fn resolve(policy: &TestPolicy, reference: &str) {
     let file = PolicyFile::of(&policy);
     let output =
         command(&["once", "resolve", reference, "--as", "done", "-c", &file]).await.expect("started");
@@ -42,12 +42,12 @@ fn reference(body: &[u8]) -> String {
 /// Every gateway counts the unknown operations, also one that was started later, until an operator has decided.
 #[tokio::test]
 async fn gateways_count_what_nobody_knows_the_outcome_of() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = |name| with(site.policy(name), json!({}));
     let (a, b) = (policy("gw-1").cached(), policy("gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
     one.series_becomes(UNKNOWN, &["store=\"zookeeper\""], 0.0).await;
-    let broken = fencegate_tests::origin::Reply::ok().status(500);
+    let broken = fencegate_tests::origin::OriginReply::ok().status(500);
     site.origin.script("/pay/7", [Act::Reset, Act::now(broken)]);
     assert_eq!(one.send(&pay("broken")).await.status, 502);
     one.gauge_becomes(UNKNOWN, 1.0).await;
@@ -56,7 +56,7 @@ async fn gateways_count_what_nobody_knows_the_outcome_of() {
     one.gauge_becomes(UNKNOWN, 2.0).await;
     two.gauge_becomes(UNKNOWN, 2.0).await;
 
-    let Held { request: running, latch, .. } = site.origin.holds_one(&one, pay("running")).await;
+    let HeldRequest { request: running, latch, .. } = site.origin.holds_one(&one, pay("running")).await;
     let three = Gateway::start(&policy("gw-3")).await;
     three.gauge_becomes(UNKNOWN, 2.0).await;
     one.signal(Signal::KILL);
@@ -74,7 +74,7 @@ async fn gateways_count_what_nobody_knows_the_outcome_of() {
 
 #[tokio::test]
 async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = quick(guarded.launch().await).start().await;
     let gateway = Gateway::start(&with(guarded.policy("gw-1", &[guard.public]), json!({}))).await;
     guard.series_becomes(UNKNOWN, &["store=\"guard\""], 0.0).await;
@@ -84,7 +84,7 @@ async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
     guard.gauge_becomes(UNKNOWN, 1.0).await;
     guard.gauge_becomes("fencegate_guard_in_doubt", 0.0).await;
     guard.gauge_becomes(UNKNOWN, 1.0).await;
-    let Held { request: running, latch, .. } = origin.holds_one(&gateway, pay("running")).await;
+    let HeldRequest { request: running, latch, .. } = origin.holds_one(&gateway, pay("running")).await;
     guard.gauge_becomes(UNKNOWN, 1.0).await;
     let guard = guard.dies().await.start().await;
     latch.let_go();
@@ -92,16 +92,19 @@ async fn a_guard_counts_what_nobody_knows_the_outcome_of() {
     drop(running.result().await);
     for (name, left) in [("broken", 1.0), ("running", 0.0)] {
         let repeat = gateway.send(&pay(name)).await;
-        assert_eq!((repeat.reason().as_str(), repeat.outcome()), ("outcome-unknown", Some(Outcome::Unknown)));
+        assert_eq!(
+            (repeat.reason().as_str(), repeat.outcome()),
+            ("outcome-unknown", Some(FencingOutcome::Unknown))
+        );
         let path = format!("/api/v1/operations/{}/resolve", reference(&repeat.body));
-        let done = Ask::post(&path).body(json!({"outcome": "done"}).to_string());
+        let done = TestRequest::post(&path).body(json!({"outcome": "done"}).to_string());
         assert_eq!(done.to(guard.admin).await.expect("answered").status, 200);
         guard.gauge_becomes(UNKNOWN, left).await;
     }
 }
 
 /// Waits until the gateway has looked at the operation at `node` since now.
-pub(crate) async fn swept(tree: &Tree, node: &str, gateway: &Gateway) {
+pub(crate) async fn swept(tree: &ZnodeTree, node: &str, gateway: &Gateway) {
     let mut record: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
     record["keep"] = json!(0);
     // Two operations beside the node are over by every clock. The second one is forgotten by a look that began after
@@ -122,7 +125,7 @@ pub(crate) async fn swept(tree: &Tree, node: &str, gateway: &Gateway) {
 /// By the gateway's clock, the operation ended long ago. By ZooKeeper's clock, it ended a moment ago.
 #[tokio::test]
 async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let gateway = Gateway::start(&with(site.policy("gw-1"), json!({}))).await;
     assert_eq!(gateway.send(&pay("a")).await.status, 200);
@@ -143,7 +146,7 @@ async fn a_gateway_whose_clock_is_ahead_forgets_nothing_early() {
 /// A client that floods a route leaves room for other clients, and is told which bound it has met.
 #[tokio::test]
 async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let once = json!({"principal": "{header.x-shop}", "client_share": 3, "share": 5});
     let policy = with(site.policy("gw-1"), once).route(json!({
         "name": "refund", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/refund/{account}"},
@@ -157,7 +160,7 @@ async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
     let refused = gateway.send(&of("blue", 3)).await;
     assert_eq!(
         (refused.status, refused.reason(), refused.outcome()),
-        (429, "client-operations".into(), Some(Outcome::NotDispatched))
+        (429, "client-operations".into(), Some(FencingOutcome::NotDispatched))
     );
     assert_eq!(gateway.send(&of("blue", 0)).await.reason(), "already-done", "a repeat needs no room");
     for n in 0..2 {
@@ -165,7 +168,7 @@ async fn one_client_has_a_share_of_what_is_remembered_and_so_has_a_route() {
     }
     let refused = gateway.send(&of("green", 0)).await;
     assert_eq!((refused.status, refused.reason()), (503, "route-operations".into()));
-    let other = Ask::post("/refund/7").field("Idempotency-Key", "a");
+    let other = TestRequest::post("/refund/7").field("Idempotency-Key", "a");
     assert_eq!(gateway.send(&other).await.status, 200);
     assert_eq!(site.origin.count("/pay/7"), 5);
 

@@ -7,14 +7,14 @@ use std::{net::TcpListener, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::PolicyFile,
     gateway::{Gateway, command},
-    held::Held,
-    origin::{Act, Reply},
+    held::HeldRequest,
+    origin::{Act, OriginReply},
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -22,7 +22,7 @@ use zookeeper_client::{Acls, Client, CreateMode};
 
 use self::operation::{already_done, beside_each_other, pay, policy, remembered, shelf, told, unknown};
 
-async fn operator(policy: &Policy, arguments: &[&str]) -> (Option<i32>, String) {
+async fn operator(policy: &TestPolicy, arguments: &[&str]) -> (Option<i32>, String) {
     let file = PolicyFile::of(&policy);
     let all = [&["once"], arguments, &["-c", &file]].concat();
     let output = command(&all).await.expect("started");
@@ -32,18 +32,18 @@ async fn operator(policy: &Policy, arguments: &[&str]) -> (Option<i32>, String) 
 
 #[tokio::test]
 async fn what_was_done_is_not_done_again_through_any_gateway() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
     let first = one.send(&pay("a")).await;
-    assert_eq!((first.status, first.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((first.status, first.outcome()), (200, Some(FencingOutcome::Done)));
     for gateway in [&one, &two, &one] {
         let repeat = gateway.send(&pay("a")).await;
-        assert_eq!((told(&repeat), repeat.outcome()), (already_done(), Some(Outcome::Done)));
+        assert_eq!((told(&repeat), repeat.outcome()), (already_done(), Some(FencingOutcome::Done)));
     }
     let other = two.send(&pay("a").body("{\"other\": 1}")).await;
     assert_eq!(told(&other), (422, "idempotency-mismatch".into()));
-    assert_eq!(told(&one.send(&Ask::post("/pay/7")).await), (400, "idempotency-key-required".into()));
+    assert_eq!(told(&one.send(&TestRequest::post("/pay/7")).await), (400, "idempotency-key-required".into()));
     assert_eq!(site.origin.count("/pay/7"), 1);
     let sent = site.origin.request("/pay/7", 1).await;
     assert!(!sent.request.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("fencing-operation")));
@@ -52,9 +52,9 @@ async fn what_was_done_is_not_done_again_through_any_gateway() {
 
 #[tokio::test]
 async fn a_client_error_is_an_outcome_and_a_server_error_is_none() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1")).await;
-    let answers = [404, 500].map(|status| Act::now(Reply::ok().status(status)));
+    let answers = [404, 500].map(|status| Act::now(OriginReply::ok().status(status)));
     site.origin.script("/pay/7", answers);
     assert_eq!(gateway.send(&pay("a")).await.status, 404);
     assert_eq!(told(&gateway.send(&pay("a")).await), (404, "already-refused".into()));
@@ -65,17 +65,17 @@ async fn a_client_error_is_an_outcome_and_a_server_error_is_none() {
 
 #[tokio::test]
 async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_what_came_of_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
-    let Held { request: lost, latch, .. } = site.origin.holds_one(&one, pay("a")).await;
+    let HeldRequest { request: lost, latch, .. } = site.origin.holds_one(&one, pay("a")).await;
     let (code, said) = operator(&b, &["list"]).await;
     assert!(code == Some(0) && said.contains("may be running"), "{said}");
     one.signal(Signal::KILL);
     lost.result().await.expect_err("killed");
 
     let repeat = two.send(&pay("a")).await;
-    assert_eq!((told(&repeat), repeat.outcome()), (unknown(), Some(Outcome::Unknown)));
+    assert_eq!((told(&repeat), repeat.outcome()), (unknown(), Some(FencingOutcome::Unknown)));
     let problem: Value = serde_json::from_slice(&repeat.body).expect("JSON");
     let reference = problem["operation_ref"].as_str().expect("a reference").to_owned();
     latch.let_go();
@@ -101,7 +101,7 @@ async fn what_a_killed_gateway_had_sent_is_told_as_unknown_until_somebody_says_w
 
 #[tokio::test]
 async fn what_an_operator_calls_done_is_done() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = policy(&site, "gw-1");
     let gateway = Gateway::start(&policy).await;
     site.origin.script("/pay/7", [Act::Reset]);
@@ -117,7 +117,7 @@ async fn what_an_operator_calls_done_is_done() {
 
 #[tokio::test]
 async fn what_was_not_sent_may_run_again() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let unreachable = format!("http://{nobody}");
     let cut_off = policy(&site, "gw-1").with("/upstreams/ledger/endpoints/0", unreachable);
@@ -133,7 +133,7 @@ async fn what_was_not_sent_may_run_again() {
 
 #[tokio::test]
 async fn of_many_repeats_at_once_one_is_sent() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(20));
     let cached = |name| policy(&site, name).cached();
     let (one, two) = Gateway::start_both(&cached("gw-1"), &policy(&site, "gw-2")).await;
@@ -152,7 +152,7 @@ async fn of_many_repeats_at_once_one_is_sent() {
 /// The issuer was stopped past the end of its session while the upstream worked. It gets the answer afterwards.
 #[tokio::test]
 async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_session() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (a, b) = (policy(&site, "gw-1"), policy(&site, "gw-2"));
     let (one, two) = Gateway::start_both(&a, &b).await;
     let slow = site.origin.holds_one(&one, pay("a")).await;
@@ -160,7 +160,7 @@ async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_se
     assert_eq!(told(&two.send(&pay("a")).await), unknown());
     one.signal(Signal::CONT);
     let answer = slow.finishes().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     let known = async {
         while told(&two.send(&pay("a")).await) != already_done() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -172,7 +172,7 @@ async fn an_issuer_that_comes_back_writes_down_what_came_of_it_under_its_next_se
 
 #[tokio::test]
 async fn what_is_finished_is_forgotten_in_time_and_what_is_unknown_never() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let policy = policy(&site, "gw-1").with("/routes/0/fence/once/keep", "1s");
     let gateway = Gateway::start(&policy).await;
@@ -194,7 +194,7 @@ async fn what_is_finished_is_forgotten_in_time_and_what_is_unknown_never() {
 
 #[tokio::test]
 async fn there_are_only_so_many_operations_in_zookeeper() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&policy(&site, "gw-1")).await;
     let [first, second] = beside_each_other();
     let client = Client::connect(&site.zookeeper.to_string()).await.expect("ZooKeeper serves");

@@ -3,19 +3,19 @@
 use std::net::SocketAddr;
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::PolicyFile,
-    gateway::{Launch, command_seeing},
-    hosts::Hosts,
-    policy::Policy,
-    site::Site,
+    gateway::{GatewayLaunch, command_seeing},
+    hosts::HostsFile,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
 const NAME: &str = "ledger.test";
 
 /// Payments go to one door of the origin by its address, and reads to one by a name.
-fn policy(site: &Site, payments: SocketAddr, reads: SocketAddr) -> Policy {
+fn policy(site: &TestSite, payments: SocketAddr, reads: SocketAddr) -> TestPolicy {
     let by_name = json!({"endpoints": [format!("http://{NAME}:{}", reads.port())], "fencing": "upstream"});
     site.policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("http://{payments}")]))
@@ -23,13 +23,13 @@ fn policy(site: &Site, payments: SocketAddr, reads: SocketAddr) -> Policy {
         .with("/routes/1/upstream", "reads")
 }
 
-fn hosts() -> Hosts {
-    let hosts = Hosts::none();
+fn hosts() -> HostsFile {
+    let hosts = HostsFile::none();
     hosts.say(NAME, &["127.0.0.1"]);
     hosts
 }
 
-async fn told(policy: &Policy, hosts: &Hosts) -> Value {
+async fn told(policy: &TestPolicy, hosts: &HostsFile) -> Value {
     let file = PolicyFile::of(&policy);
     let checked = command_seeing(hosts, &["check", "--online", "--format", "json", &file]).await;
     let output = checked.expect("started");
@@ -38,7 +38,7 @@ async fn told(policy: &Policy, hosts: &Hosts) -> Value {
 
 #[tokio::test]
 async fn check_online_tells_that_two_names_are_one_service_and_how_to_write_them() {
-    let (site, hosts) = (Site::fresh().await, hosts());
+    let (site, hosts) = (TestSite::fresh().await, hosts());
     let (payments, reads) = (site.origin.door("payments"), site.origin.door("reads"));
     let (same, elsewhere) = (policy(&site, payments, payments), policy(&site, payments, reads));
     let said = told(&same, &hosts).await;
@@ -65,20 +65,24 @@ async fn check_online_tells_that_two_names_are_one_service_and_how_to_write_them
 #[tokio::test]
 async fn an_ambiguous_path_is_refused_where_a_lookup_leads_to_a_service_with_fences() {
     const AMBIGUOUS: &str = "/reports/..%2fpay/7";
-    let (site, hosts) = (Site::fresh().await, hosts());
+    let (site, hosts) = (TestSite::fresh().await, hosts());
     let (payments, reads) = (site.origin.door("payments"), site.origin.door("reads"));
     for (reads, refused) in [(reads, false), (payments, true)] {
         let policy = policy(&site, payments, reads);
-        let gateway = Launch::new(&policy).seeing(&hosts).start().await;
+        let gateway = GatewayLaunch::new(&policy).seeing(&hosts).start().await;
         gateway.becomes_ready().await;
         let before = site.origin.log().records.len();
-        let answer = gateway.send(&Ask::get(AMBIGUOUS)).await;
+        let answer = gateway.send(&TestRequest::get(AMBIGUOUS)).await;
         if refused {
             assert_eq!((answer.status, answer.reason().as_str()), (400, "ambiguous-path"), "{answer:?}");
         } else {
             assert_eq!(answer.status, 200, "{answer:?}");
         }
         assert_eq!(site.origin.log().records.len() - before, usize::from(!refused));
-        assert_eq!(gateway.send(&Ask::get("/reports/7")).await.status, 200, "what is not ambiguous goes on");
+        assert_eq!(
+            gateway.send(&TestRequest::get("/reports/7")).await.status,
+            200,
+            "what is not ambiguous goes on"
+        );
     }
 }

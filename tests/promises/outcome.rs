@@ -3,37 +3,37 @@
 use std::net::TcpListener;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     history::History,
-    origin::{Act, Latch, Log, Reply},
-    site::Site,
+    origin::{Act, Latch, OriginLog, OriginReply},
+    site::TestSite,
 };
 use serde_json::json;
 
 #[tokio::test]
 async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_used_again() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/response_timeout", "400ms")).await;
     let silent = Latch::default();
-    let half = Reply::with_body("half of this is lost");
+    let half = OriginReply::with_body("half of this is lost");
     let cases = [
         ("reset", Act::Reset, 502),
         ("close in the head", Act::CloseInHead, 502),
         ("close in the body", Act::CloseInBody(half), 502),
-        ("silence", Act::Hold(silent.clone(), Reply::ok()), 504),
+        ("silence", Act::Hold(silent.clone(), OriginReply::ok()), 504),
     ];
     for (case, act, status) in cases {
         let path = format!("/pay/{}", case.replace(' ', "-"));
         site.origin.script(&path, [act]);
-        let answer = gateway.send(&Ask::post(&path).body("hi")).await;
+        let answer = gateway.send(&TestRequest::post(&path).body("hi")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (status, "outcome-unknown"), "{case}");
-        assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{case}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{case}");
         assert_eq!(answer.field("retry-after"), None, "{case}: whoever retries pays twice");
 
-        let next = gateway.send(&Ask::post(&path)).await;
-        assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)), "{case}");
+        let next = gateway.send(&TestRequest::post(&path)).await;
+        assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{case}");
         let (first, second) = (site.origin.request(&path, 1).await, site.origin.request(&path, 2).await);
         assert!(
             second.stamped().number() > first.stamped().number(),
@@ -46,15 +46,18 @@ async fn an_answer_that_never_came_in_full_is_unknown_and_its_tenure_is_never_us
 
 #[tokio::test]
 async fn a_complete_answer_is_done_unless_a_proxy_may_have_made_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for status in [200, 201, 302, 400, 404, 409, 412, 423, 429, 500, 502, 503, 504] {
-        site.origin
-            .script("/pay/7", [Act::now(Reply::with_body("as sent").status(status).field("X-Own", "kept"))]);
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        site.origin.script(
+            "/pay/7",
+            [Act::now(OriginReply::with_body("as sent").status(status).field("X-Own", "kept"))],
+        );
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, &answer.body[..]), (status, &b"as sent"[..]));
         // Those of a proxy that waits no longer, or whose connection broke.
-        let outcome = if matches!(status, 502 | 504) { Outcome::Unknown } else { Outcome::Done };
+        let outcome =
+            if matches!(status, 502 | 504) { FencingOutcome::Unknown } else { FencingOutcome::Done };
         assert_eq!((answer.outcome(), answer.field("x-own")), (Some(outcome), Some("kept")), "{status}");
         assert_eq!(answer.field("retry-after"), None, "{status}: not ours to say");
     }
@@ -63,26 +66,26 @@ async fn a_complete_answer_is_done_unless_a_proxy_may_have_made_it() {
 
 #[tokio::test]
 async fn an_upstream_that_nobody_can_reach_is_told_as_not_dispatched() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     // Bound and dropped: for this moment nobody listens there.
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([format!("http://{free}")]));
     let gateway = Gateway::start(&policy).await;
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     site.tree().await.no_lock_is_left().await;
 }
 
 #[tokio::test]
 async fn an_endpoint_that_nobody_can_reach_is_passed_over_for_one_that_answers() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let endpoints = json!([format!("http://{free}"), format!("http://{}", site.origin.door("gw-1"))]);
     let gateway = Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints)).await;
     for n in 1..=4 {
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         site.origin.request("/pay/7", n).await;
     }
     History::of(&site.origin.log()).assert_holds();
@@ -91,12 +94,12 @@ async fn an_endpoint_that_nobody_can_reach_is_passed_over_for_one_that_answers()
 /// A client that closes an idle keep-alive connection must not turn the next request into an unknown one.
 #[tokio::test]
 async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for n in 0..20 {
-        site.origin.script("/pay/7", [Act::AnswerAndClose(Reply::ok())]);
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "request {n}");
+        site.origin.script("/pay/7", [Act::AnswerAndClose(OriginReply::ok())]);
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "request {n}");
         // The FIN is on its way to the gateway.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -106,18 +109,18 @@ async fn a_pooled_connection_that_the_upstream_closed_while_idle_costs_nothing()
 #[tokio::test]
 async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
     const LENGTH: usize = 48 << 20;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/max_body", "64MiB");
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();
-    let early = Reply::with_body("too much").status(413);
+    let early = OriginReply::with_body("too much").status(413);
     site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), early)]);
-    let early = gateway.send(&Ask::post("/pay/7").body(vec![7; LENGTH])).await;
-    assert_eq!((early.status, early.outcome()), (413, Some(Outcome::Done)));
+    let early = gateway.send(&TestRequest::post("/pay/7").body(vec![7; LENGTH])).await;
+    assert_eq!((early.status, early.outcome()), (413, Some(FencingOutcome::Done)));
 
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     latch.let_go();
-    let ended = |log: &Log| log.ended.contains(&log.records[0].connection).then_some(());
+    let ended = |log: &OriginLog| log.ended.contains(&log.records[0].connection).then_some(());
     site.origin.when("the end of the first connection", ended).await;
     let log = site.origin.log();
     assert_ne!(log.records[0].connection, log.records[1].connection);

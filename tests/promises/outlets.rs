@@ -8,8 +8,8 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::Ask, ensemble::free_ports, gateway::write_policy, guarded::Guarded, patience::patiently, scratch,
-    site::Site,
+    client::TestRequest, ensemble::free_ports, gateway::write_policy, guarded::GuardedSite,
+    patience::patiently, scratch, site::TestSite,
 };
 use tokio::task::spawn_blocking;
 
@@ -18,7 +18,7 @@ const UNWRITTEN: i32 = 74;
 
 /// Where words go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outlet {
+enum OutputTarget {
     Read,
     /// `| true`
     Gone,
@@ -26,7 +26,7 @@ enum Outlet {
     Full,
 }
 
-impl Outlet {
+impl OutputTarget {
     fn open(self) -> Stdio {
         match self {
             Self::Read => Stdio::piped(),
@@ -40,7 +40,7 @@ impl Outlet {
     }
 }
 
-async fn run(arguments: &[String], stdout: Outlet, stderr: Outlet) -> Output {
+async fn run(arguments: &[String], stdout: OutputTarget, stderr: OutputTarget) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(scratch::binaries().join("fencegate")).args(arguments);
     spawn_blocking(move || {
@@ -103,7 +103,7 @@ fn verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<String>
 
 /// What the program itself calls its verbs.
 async fn known_verbs() -> Vec<String> {
-    let help = run(&["--help".to_owned()], Outlet::Read, Outlet::Read).await;
+    let help = run(&["--help".to_owned()], OutputTarget::Read, OutputTarget::Read).await;
     let help = String::from_utf8(help.stdout).expect("text");
     let commands = help.split("Commands:\n").nth(1).expect("a list").split("\n\n").next().expect("it ends");
     commands.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
@@ -111,12 +111,12 @@ async fn known_verbs() -> Vec<String> {
 
 #[tokio::test]
 async fn no_verb_panics_where_its_words_cannot_be_written() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
     let home = scratch::place();
     let key = home.path().join("key.json").display().to_string();
-    run(&["keys".into(), "new".into(), key.clone()], Outlet::Read, Outlet::Read).await;
+    run(&["keys".into(), "new".into(), key.clone()], OutputTarget::Read, OutputTarget::Read).await;
     let (policy, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
     let verbs = verbs(&policy, &admin, &guard.admin.to_string(), &key);
     // Two go on until they are told to end, and one can be asked for once only.
@@ -126,13 +126,13 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
         assert!(tried, "`{verb}` is not tried");
     }
     for line in &verbs {
-        let plain = run(line, Outlet::Read, Outlet::Read).await;
+        let plain = run(line, OutputTarget::Read, OutputTarget::Read).await;
         assert!(matches!(plain.status.code(), Some(0..=2)), "{line:?}: {plain:?}");
         for (stdout, stderr) in [
-            (Outlet::Gone, Outlet::Read),
-            (Outlet::Full, Outlet::Read),
-            (Outlet::Gone, Outlet::Gone),
-            (Outlet::Full, Outlet::Full),
+            (OutputTarget::Gone, OutputTarget::Read),
+            (OutputTarget::Full, OutputTarget::Read),
+            (OutputTarget::Gone, OutputTarget::Gone),
+            (OutputTarget::Full, OutputTarget::Full),
         ] {
             let output = run(line, stdout, stderr).await;
             let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
@@ -141,9 +141,9 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
             // A verb that prints its own help does not report the failed write.
             let help = line[0].starts_with("--") || line[0] == "help";
             match stdout {
-                Outlet::Full if !help && !plain.stdout.is_empty() && plain.status.success() => {
+                OutputTarget::Full if !help && !plain.stdout.is_empty() && plain.status.success() => {
                     assert_eq!(code, Some(UNWRITTEN), "{context}");
-                    assert!(stderr != Outlet::Read || said.contains("write to stdout"), "{context}");
+                    assert!(stderr != OutputTarget::Read || said.contains("write to stdout"), "{context}");
                 }
                 _ => assert_eq!(code, plain.status.code(), "{context}"),
             }
@@ -154,18 +154,18 @@ async fn no_verb_panics_where_its_words_cannot_be_written() {
 /// The drain happens although its answer cannot be printed.
 #[tokio::test]
 async fn a_drain_that_cannot_say_so_is_one() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let asked = ["drain", "--wait", "--admin", &gateway.admin.to_string()].map(str::to_owned);
-    let output = run(&asked, Outlet::Full, Outlet::Read).await;
+    let output = run(&asked, OutputTarget::Full, OutputTarget::Read).await;
     assert_eq!(output.status.code(), Some(UNWRITTEN), "{output:?}");
     assert!(gateway.exit().await.success());
 }
 
 /// Ends with the test.
-struct Running(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -175,8 +175,8 @@ impl Drop for Running {
 /// The collector of the log is restarted now and then, and its pipe breaks.
 #[tokio::test]
 async fn a_gateway_goes_on_when_nobody_reads_its_log_any_more() {
-    let site = Site::fresh().await;
-    for outlet in [Outlet::Gone, Outlet::Full] {
+    let site = TestSite::fresh().await;
+    for outlet in [OutputTarget::Gone, OutputTarget::Full] {
         let ports = free_ports(2);
         let [public, admin] =
             [ports[0], ports[1]].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port)));
@@ -188,18 +188,19 @@ async fn a_gateway_goes_on_when_nobody_reads_its_log_any_more() {
         let file = write_policy(home.path(), &policy.to_string());
         let mut command = Command::new(scratch::binaries().join("fencegate"));
         command.args(["run", "--init", "--workers", "1", "-c"]).arg(file);
-        let gateway = Running(command.stdout(outlet.open()).stderr(outlet.open()).spawn().expect("started"));
+        let gateway =
+            KillOnDrop(command.stdout(outlet.open()).stderr(outlet.open()).spawn().expect("started"));
         let ready = async {
-            while !Ask::get("/ready").to(admin).await.is_ok_and(|answer| answer.status == 200) {
+            while !TestRequest::get("/ready").to(admin).await.is_ok_and(|answer| answer.status == 200) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         patiently("/ready to answer 200", ready, || format!("nobody reads it ({outlet:?})")).await;
         for _ in 0..3 {
             // Each refusal is a line of the log.
-            let refused = Ask::post("/nowhere").to(public).await.expect("an answer");
+            let refused = TestRequest::post("/nowhere").to(public).await.expect("an answer");
             assert_eq!(refused.status, 404, "{outlet:?}");
-            let answer = Ask::post("/pay/7").to(public).await.expect("an answer");
+            let answer = TestRequest::post("/pay/7").to(public).await.expect("an answer");
             assert_eq!(answer.status, 200, "{outlet:?}");
         }
         drop(gateway);

@@ -4,47 +4,48 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
-    faulty_link::FaultyLink,
+    client::TestRequest,
+    faulty_link::ZooKeeperProxy,
     gateway::Gateway,
     history::History,
-    load::{Load, Plan},
-    policy::Policy,
-    site::Site,
+    load::{Load, LoadPlan},
+    policy::TestPolicy,
+    site::TestSite,
 };
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-fn keeping(site: &Site, name: &str) -> Policy {
+fn keeping(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).keeping("60s")
 }
 
 /// How a gateway loses its session unawares.
 #[derive(Debug, Clone, Copy)]
-enum Accident {
+enum PauseFault {
     Stopped,
     CutOff,
 }
 
 /// The key is warm: the gateway needs no word of ZooKeeper between a request and its first byte.
-async fn a_warm_key_after(accident: Accident) {
-    let site = Site::fresh().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+async fn a_warm_key_after(accident: PauseFault) {
+    let site = TestSite::fresh().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let policy = keeping(&site, "victim").through(link.address());
     let next = keeping(&site, "next");
     let (victim, next) = Gateway::start_both(&policy, &next).await;
-    assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
     let old = site.origin.request("/pay/7", 1).await.stamped();
 
     let before = Instant::now();
     match accident {
-        Accident::Stopped => victim.signal(Signal::STOP),
-        Accident::CutOff => link.cut(),
+        PauseFault::Stopped => victim.signal(Signal::STOP),
+        PauseFault::CutOff => link.cut(),
     }
-    let taken = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
+    let taken = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
     let newer = taken.record.stamped();
     // A stopped victim reads these requests only when it wakes.
-    let asked: Vec<_> = (0..8).map(|_| victim.begin(Ask::post("/pay/7").field("Prefer", "wait=1"))).collect();
+    let asked: Vec<_> =
+        (0..8).map(|_| victim.begin(TestRequest::post("/pay/7").field("Prefer", "wait=1"))).collect();
     victim.signal(Signal::CONT);
 
     for asked in asked {
@@ -57,7 +58,7 @@ async fn a_warm_key_after(accident: Accident) {
 
     link.mend();
     victim.becomes_ready().await;
-    let answer = victim.send(&Ask::post("/pay/7")).await;
+    let answer = victim.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200, "serves again by itself");
     assert!(old < newer && Some(newer) < answer.token(), "{old} {newer} {answer:?}");
     History::of(&site.origin.log()).assert_holds();
@@ -65,21 +66,21 @@ async fn a_warm_key_after(accident: Accident) {
 
 #[tokio::test]
 async fn a_gateway_that_was_stopped_writes_not_one_byte_under_a_tenure_it_kept() {
-    a_warm_key_after(Accident::Stopped).await;
+    a_warm_key_after(PauseFault::Stopped).await;
 }
 
 #[tokio::test]
 async fn a_gateway_that_is_cut_off_writes_not_one_byte_under_a_tenure_it_kept() {
-    a_warm_key_after(Accident::CutOff).await;
+    a_warm_key_after(PauseFault::CutOff).await;
 }
 
 /// The whole queue of a key goes through the check, not only its first.
 #[tokio::test]
 async fn stopping_gateways_with_hot_keys_breaks_no_promise() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(5));
     let (victim, next) = Gateway::start_both(&keeping(&site, "victim"), &keeping(&site, "next")).await;
-    let plan = Plan::paying(&[&victim, &next], 2, 8, 5000);
+    let plan = LoadPlan::paying(&[&victim, &next], 2, 8, 5000);
     let load = Load::start("load", &plan);
     for _ in 0..2 {
         site.origin.sees_more("victim", 30).await;

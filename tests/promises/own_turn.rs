@@ -1,9 +1,9 @@
 //! A client that sends its next request as soon as it was answered does not stand in line behind its last request.
 
 use fencegate_tests::{
-    client::{Ask, Client},
+    client::{Http1Client, TestRequest},
     gateway::Gateway,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -13,15 +13,16 @@ const REQUESTS: usize = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_comes_back_at_once_finds_its_key_free() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/defaults/hold", json!({"mode": "strict"}));
     let gateway = Gateway::start(&policy.with("/zookeeper/sessions", 1)).await;
     let public = gateway.public;
     let mut clients: JoinSet<_> = (0..CLIENTS)
         .map(|key| async move {
-            let mut connection = Client::connect(public).await.expect("listens");
+            let mut connection = Http1Client::connect(public).await.expect("listens");
             for _ in 0..REQUESTS {
-                let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+                let answer =
+                    connection.send(&TestRequest::post(&format!("/pay/{key}"))).await.expect("answered");
                 assert_eq!(answer.status, 200, "{answer:?}");
             }
         })

@@ -3,22 +3,22 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::{Ask, Client, Outcome, Raw, Streams, frames::Bare},
+    client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, frames::FrameClient},
     gateway::Gateway,
-    origin::{Act, Reply},
+    origin::{Act, OriginReply},
     patience::{QUIET, patiently},
-    site::Site,
-    wire::Message,
+    site::TestSite,
+    wire::WireMessage,
 };
 use serde_json::json;
 
 const MIB: usize = 1 << 20;
 
-async fn with(site: &Site, timeouts: serde_json::Value) -> Gateway {
+async fn with(site: &TestSite, timeouts: serde_json::Value) -> Gateway {
     Gateway::start(&site.policy("gw-1").with("/listeners/public/timeouts", timeouts)).await
 }
 
-fn reason(answer: &Message) -> (String, String, String) {
+fn reason(answer: &WireMessage) -> (String, String, String) {
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let text = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
     (answer.word(1).to_owned(), text("reason"), text("outcome"))
@@ -29,7 +29,7 @@ fn refused(status: &str, reason: &str) -> (String, String, String) {
 }
 
 /// Reads to the end of the connection, and returns the answer if one came.
-async fn ends(gateway: &Gateway, mut client: Raw) -> Option<Message> {
+async fn ends(gateway: &Gateway, mut client: RawClient) -> Option<WireMessage> {
     let last = patiently("the end of the connection", client.answer(), || gateway.log()).await.ok()?;
     patiently("the end of the connection", client.answer(), || gateway.log()).await.expect_err("closed");
     Some(last)
@@ -41,10 +41,10 @@ async fn timed_out(gateway: &Gateway, limit: &str) -> f64 {
 
 #[tokio::test]
 async fn a_head_that_comes_too_slowly_is_told_so_on_every_request_of_a_connection() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = with(&site, json!({"request_headers": "400ms"})).await;
     for before in [0, 2] {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         for _ in 0..before {
             client.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
             assert_eq!(client.answer().await.expect("answered").word(1), "200");
@@ -70,12 +70,12 @@ async fn a_head_that_comes_too_slowly_is_told_so_on_every_request_of_a_connectio
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = with(&site, json!({"idle": "400ms", "request_headers": "5s"})).await;
     site.origin.works_for(Duration::from_secs(1));
-    let mut client = Client::connect(gateway.public).await.expect("listens");
-    assert_eq!(client.send(&Ask::get("/x")).await.expect("longer than `idle`").status, 200);
-    let mut raw = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = Http1Client::connect(gateway.public).await.expect("listens");
+    assert_eq!(client.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
+    let mut raw = RawClient::connect(gateway.public).await.expect("listens");
     raw.say("GET /x HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     assert_eq!(raw.answer().await.expect("answered").word(1), "200");
     let idle = Instant::now();
@@ -83,8 +83,8 @@ async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
     let took = idle.elapsed();
     assert!(took > Duration::from_millis(350) && took < Duration::from_secs(2), "{took:?}");
 
-    let streams = Streams::connect(gateway.public).await.expect("listens");
-    assert_eq!(streams.send(&Ask::get("/x")).await.expect("longer than `idle`").status, 200);
+    let streams = Http2Client::connect(gateway.public).await.expect("listens");
+    assert_eq!(streams.send(&TestRequest::get("/x")).await.expect("longer than `idle`").status, 200);
     patiently("GOAWAY", streams.closed(), || gateway.log()).await.expect("in order");
     assert_eq!(timed_out(&gateway, "idle").await, 3.0);
 }
@@ -92,14 +92,14 @@ async fn an_idle_connection_is_closed_without_a_word_and_a_busy_one_is_not() {
 /// The upstream already has a part of the body, so the outcome is unknown.
 #[tokio::test]
 async fn an_unfenced_upload_may_take_long_and_may_not_pause() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy =
         site.policy("gw-1").with("/listeners/public/timeouts", json!({"request_body": "400ms"})).route(
             json!({"name": "up", "upstream": "ledger", "match": {"path": "/up/{rest...}"}, "fence": "none"}),
         );
     let gateway = Gateway::start(&policy).await;
     let head = "PUT /up/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n";
-    let mut steady = Raw::connect(gateway.public).await.expect("listens");
+    let mut steady = RawClient::connect(gateway.public).await.expect("listens");
     steady.say(head).await.expect("connected");
     for byte in ["1", "2", "3", "4", "5", "6", "7", "8"] {
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -107,7 +107,7 @@ async fn an_unfenced_upload_may_take_long_and_may_not_pause() {
     }
     assert_eq!(steady.answer().await.expect("answered").word(1), "200");
 
-    let mut pausing = Raw::connect(gateway.public).await.expect("listens");
+    let mut pausing = RawClient::connect(gateway.public).await.expect("listens");
     pausing.say(head).await.expect("connected");
     pausing.say("1234").await.expect("connected");
     let answer = ends(&gateway, pausing).await.expect("told");
@@ -118,22 +118,22 @@ async fn an_unfenced_upload_may_take_long_and_may_not_pause() {
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_its_answer_is_reset_and_forgotten() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = with(&site, json!({"response_write": "600ms"})).await;
-    let large = || Act::now(Reply::with_body(vec![7; 32 * MIB]));
+    let large = || Act::now(OriginReply::with_body(vec![7; 32 * MIB]));
     site.origin.script("/large", [large(), large()]);
-    let mut slow = Raw::connect_narrow(gateway.public).await.expect("listens");
+    let mut slow = RawClient::connect_narrow(gateway.public).await.expect("listens");
     slow.say("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     assert_eq!(slow.head().await.expect("a head").word(1), "200");
     gateway.series_becomes("fencegate_client_timeouts_total", &["limit=\"response_write\""], 1.0).await;
-    let mut rest = Message::default();
+    let mut rest = WireMessage::default();
     rest.fields.push(("content-length".to_owned(), (32 * MIB).to_string()));
     let cut =
         patiently("the reset", slow.body(&mut rest), || gateway.log()).await.expect_err("not the whole");
     assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset, "{cut}");
 
     // The same where the window of one stream is closed: the gateway ends the connection.
-    let streams = Bare::without_window(gateway.public).await;
+    let streams = FrameClient::without_window(gateway.public).await;
     streams.asks_and_takes_nothing("/large").await;
     assert_eq!(timed_out(&gateway, "response_write").await, 2.0);
     gateway.gauge_becomes("fencegate_requests_in_flight", 0.0).await;
@@ -141,7 +141,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset_and_forgotten() {
 
 #[tokio::test]
 async fn what_the_http_library_cannot_read_is_refused_in_our_words_and_counted() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/max_header", "128KiB");
     let gateway = Gateway::start(&policy).await;
     let long = "x".repeat(70 << 10);
@@ -157,7 +157,7 @@ async fn what_the_http_library_cannot_read_is_refused_in_our_words_and_counted()
         ),
     ];
     for (word, status, bytes) in &cases {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         // The bad bytes follow an answered request, and arrive in one piece with it.
         client.say(format!("GET /x HTTP/1.1\r\nHost: a\r\n\r\n{bytes}")).await.expect("connected");
         assert_eq!(client.answer().await.expect("answered").word(1), "200");
@@ -176,14 +176,14 @@ async fn what_the_http_library_cannot_read_is_refused_in_our_words_and_counted()
 /// What an upstream answers is never taken for what the library says, however much it looks like it.
 #[tokio::test]
 async fn an_answer_that_imitates_the_librarys_refusal_passes_as_it_is() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let imitated = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\
                     date: Sat, 21 Nov 2026 05:53:00 GMT\r\n\r\n";
-    let bare = Reply::with_body("").status(400).field("Date", "Sat, 21 Nov 2026 05:53:00 GMT");
-    let within = |text: &str| Act::now(Reply::with_body(text));
+    let bare = OriginReply::with_body("").status(400).field("Date", "Sat, 21 Nov 2026 05:53:00 GMT");
+    let within = |text: &str| Act::now(OriginReply::with_body(text));
     site.origin.script("/x", [Act::now(bare.clone()), within(imitated), Act::now(bare), within(imitated)]);
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let get = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
     // All requests arrive at once, with garbage behind them.
     client.say(format!("{get}{get}{get}{get}GARBAGE\r\n\r\n")).await.expect("connected");
@@ -199,17 +199,17 @@ async fn an_answer_that_imitates_the_librarys_refusal_passes_as_it_is() {
 /// A refusal must not be overtaken by the reset of a connection on which something is still coming.
 #[tokio::test]
 async fn a_refusal_arrives_although_the_client_goes_on_sending() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for _ in 0..20 {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         let head = format!("GET /x HTTP/1.1\r\nHost: a\r\nX-A: {}", "x".repeat(MIB / 2));
         drop(client.say(head).await);
         let answer = patiently("an answer", client.answer(), || gateway.log()).await.expect("it arrives");
         assert_eq!(reason(&answer), refused("431", "header-too-large"));
     }
-    let answer = gateway.send(&Ask::post("/pay/7").body(vec![0; 3 * MIB])).await;
-    assert_eq!((answer.status, answer.outcome()), (413, Some(Outcome::NotDispatched)));
+    let answer = gateway.send(&TestRequest::post("/pay/7").body(vec![0; 3 * MIB])).await;
+    assert_eq!((answer.status, answer.outcome()), (413, Some(FencingOutcome::NotDispatched)));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.log().records.len(), 0);
 }

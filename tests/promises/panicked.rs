@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    gateway::{Gateway, Launch},
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     history::History,
-    origin::{Act, Latch, Reply},
+    origin::{Act, Latch, OriginReply},
     patience::{QUIET, patiently},
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -22,37 +22,37 @@ const SOON: Duration = Duration::from_secs(8);
 const WAIT: &str = "30s";
 
 /// The policy of a gateway whose session outlives the test and ends none of its waits.
-fn patient(site: &Site, name: &str) -> Policy {
+fn patient(site: &TestSite, name: &str) -> TestPolicy {
     site.unswept(name).with("/routes/0/fence/wait", WAIT).with("/upstreams/ledger/response_timeout", "30s")
 }
 
-async fn beside(site: &Site) -> Gateway {
+async fn beside(site: &TestSite) -> Gateway {
     Gateway::start(&patient(site, "gw-2")).await
 }
 
-async fn panicking(site: &Site, failpoint: &str, hold: Value) -> Gateway {
+async fn panicking(site: &TestSite, failpoint: &str, hold: Value) -> Gateway {
     let policy = patient(site, "gw-1").with("/defaults/hold", hold);
-    let gateway = Launch::new(&policy).failpoint(failpoint, "1*panic").start().await;
+    let gateway = GatewayLaunch::new(&policy).failpoint(failpoint, "1*panic").start().await;
     gateway.becomes_ready().await;
     gateway
 }
 
 async fn serves_at_once(gateway: &Gateway, path: &str) {
     let asked = Instant::now();
-    let answer = gateway.send(&Ask::post(path)).await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    let answer = gateway.send(&TestRequest::post(path)).await;
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     assert!(asked.elapsed() < SOON, "after {:?}", asked.elapsed());
 }
 
 #[tokio::test]
 async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node() {
     for hold in HOLDS {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let tree = site.tree().await;
         let (gateway, other) = tokio::join!(panicking(&site, "after_create_sent", hold()), beside(&site));
-        let told = gateway.send(&Ask::post("/pay/7")).await;
+        let told = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
-        assert_eq!(told.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(told.outcome(), Some(FencingOutcome::NotDispatched));
         assert!(told.took() < SOON, "it waited in vain: {:?}", told.took());
         serves_at_once(&gateway, "/pay/7").await;
         serves_at_once(&other, "/pay/7").await;
@@ -61,13 +61,13 @@ async fn a_panic_while_a_lock_node_is_made_costs_one_request_and_leaves_no_node(
 }
 
 /// The same, with a route that holds two keys at once.
-async fn panicking_over_a_set(site: &Site, failpoint: &str) -> Gateway {
+async fn panicking_over_a_set(site: &TestSite, failpoint: &str) -> Gateway {
     let policy = patient(site, "gw-1").route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "wait": WAIT},
     }));
-    let gateway = Launch::new(&policy).failpoint(failpoint, "1*panic").start().await;
+    let gateway = GatewayLaunch::new(&policy).failpoint(failpoint, "1*panic").start().await;
     gateway.becomes_ready().await;
     gateway
 }
@@ -96,10 +96,10 @@ async fn takes_more(gateway: &Gateway) -> bool {
 
 #[tokio::test]
 async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_no_node() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let gateway = panicking_over_a_set(&site, "after_create_sent").await;
-    assert_eq!(gateway.send(&Ask::post("/move/6/7")).await.status, 503);
+    assert_eq!(gateway.send(&TestRequest::post("/move/6/7")).await.status, 503);
     serves_at_once(&gateway, "/move/7/6").await;
     tree.no_lock_is_left().await;
 }
@@ -108,16 +108,16 @@ async fn a_panic_while_the_nodes_of_a_set_are_made_costs_one_request_and_leaves_
 #[tokio::test]
 async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_not_before() {
     for hold in HOLDS {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let tree = site.tree().await;
         let (gateway, other) = tokio::join!(panicking(&site, "while_watching", hold()), beside(&site));
-        let first = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+        let first = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
         panics(&gateway).await;
-        let next = [gateway.begin(Ask::post("/pay/7")), other.begin(Ask::post("/pay/7"))];
+        let next = [gateway.begin(TestRequest::post("/pay/7")), other.begin(TestRequest::post("/pay/7"))];
         sleep(QUIET).await;
         assert_eq!(site.origin.count("/pay/7"), 1, "held twice");
         let answer = first.finishes().await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         for next in next {
             assert_eq!(next.answer().await.status, 200);
         }
@@ -131,16 +131,16 @@ async fn a_panic_while_a_key_is_held_gives_it_on_when_its_request_is_over_and_no
 /// is over.
 #[tokio::test]
 async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_request_is_over() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_watching"), beside(&site));
-    let first = site.origin.holds_one(&gateway, Ask::post("/move/6/7")).await;
+    let first = site.origin.holds_one(&gateway, TestRequest::post("/move/6/7")).await;
     panics(&gateway).await;
-    let next = [gateway.begin(Ask::post("/pay/6")), other.begin(Ask::post("/pay/7"))];
+    let next = [gateway.begin(TestRequest::post("/pay/6")), other.begin(TestRequest::post("/pay/7"))];
     sleep(QUIET).await;
     assert_eq!((site.origin.count("/pay/6"), site.origin.count("/pay/7")), (0, 0), "held twice");
     let answer = first.finishes().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     for next in next {
         assert_eq!(next.answer().await.status, 200);
     }
@@ -154,23 +154,23 @@ async fn a_panic_while_a_set_is_held_gives_on_none_of_its_keys_before_its_reques
 #[tokio::test]
 async fn a_panic_while_a_key_is_waited_for_costs_one_request_and_leaves_no_node() {
     for hold in HOLDS {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let (gateway, other) = tokio::join!(panicking(&site, "while_waiting", hold()), beside(&site));
         waits_and_panics(&site, &gateway, &other, "/pay/7").await;
     }
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (gateway, other) = tokio::join!(panicking_over_a_set(&site, "while_waiting"), beside(&site));
     waits_and_panics(&site, &gateway, &other, "/move/6/7").await;
 }
 
 /// The other gateway holds one of the keys.
-async fn waits_and_panics(site: &Site, gateway: &Gateway, other: &Gateway, path: &str) {
+async fn waits_and_panics(site: &TestSite, gateway: &Gateway, other: &Gateway, path: &str) {
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(other, Ask::post("/pay/7")).await;
-    let told = gateway.send(&Ask::post(path)).await;
+    let holder = site.origin.holds_one(other, TestRequest::post("/pay/7")).await;
+    let told = gateway.send(&TestRequest::post(path)).await;
     assert_eq!((told.status, told.reason().as_str()), (503, "lock-service"), "{told:?}");
     // A request that waits in vain gets 423.
-    assert_eq!(told.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(told.outcome(), Some(FencingOutcome::NotDispatched));
     tree.so_many_wait(0).await;
     assert_eq!(holder.finishes().await.status, 200);
     serves_at_once(gateway, path).await;
@@ -184,7 +184,7 @@ async fn waits_and_panics(site: &Site, gateway: &Gateway, other: &Gateway, path:
 async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_has_had_its_time() {
     const TIME: Duration = Duration::from_millis(1500);
     for hold in HOLDS {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let ours = |name| {
             site.unswept(name)
                 .with("/defaults/hold", hold())
@@ -193,16 +193,17 @@ async fn a_panic_behind_the_head_of_an_answer_keeps_the_key_until_the_upstream_h
                 .with("/routes/0/fence/wait", "20s")
         };
         let (first_policy, other_policy) = (ours("gw-1"), ours("gw-2"));
-        let gateway = Launch::new(&first_policy).failpoint("after_answer_head", "1*panic").start().await;
+        let gateway =
+            GatewayLaunch::new(&first_policy).failpoint("after_answer_head", "1*panic").start().await;
         gateway.becomes_ready().await;
         let other = Gateway::start(&other_policy).await;
         let latch = Latch::default();
-        site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::ok())]);
+        site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::ok())]);
         let began = Instant::now();
-        let told = gateway.send(&Ask::post("/pay/7")).await;
-        assert_eq!(told.outcome(), Some(Outcome::Unknown), "{told:?}");
+        let told = gateway.send(&TestRequest::post("/pay/7")).await;
+        assert_eq!(told.outcome(), Some(FencingOutcome::Unknown), "{told:?}");
         assert!(began.elapsed() < TIME, "not exercised: it took {:?}", began.elapsed());
-        for next in [gateway.begin(Ask::post("/pay/7")), other.begin(Ask::post("/pay/7"))] {
+        for next in [gateway.begin(TestRequest::post("/pay/7")), other.begin(TestRequest::post("/pay/7"))] {
             assert_eq!(next.answer().await.status, 200);
             assert!(began.elapsed() >= TIME, "given on after {:?}", began.elapsed());
         }

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Client},
+    client::{Http1Client, TestRequest},
     gateway::Gateway,
-    load::{Load, Plan},
+    load::{Load, LoadPlan},
     patience::patiently,
-    site::Site,
-    zookeeper::Tree,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};
 
 /// Nodes above lock nodes, one per key.
-async fn parents(tree: &Tree) -> Vec<String> {
+async fn parents(tree: &ZnodeTree) -> Vec<String> {
     let mut paths = tree.paths().await;
     paths.retain(|path| path.starts_with("/locks/") && path.matches('/').count() == 3);
     paths
 }
 
 /// The server removes empty parents by itself, a minute later at best.
-async fn nothing_is_left(tree: &Tree) {
+async fn nothing_is_left(tree: &ZnodeTree) {
     let gone = async {
         while !parents(tree).await.is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -31,12 +31,12 @@ async fn nothing_is_left(tree: &Tree) {
 
 async fn used_once_each(hold: Value) {
     const KEYS: usize = 300;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (policy, tree) = (site.policy("gw-1").with("/defaults/hold", hold), site.tree().await);
     let gateway = Gateway::start(&policy).await;
-    let mut connection = Client::connect(gateway.public).await.expect("listens");
+    let mut connection = Http1Client::connect(gateway.public).await.expect("listens");
     for key in 0..KEYS {
-        let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+        let answer = connection.send(&TestRequest::post(&format!("/pay/{key}"))).await.expect("answered");
         assert_eq!(answer.status, 200, "{answer:?}");
     }
     nothing_is_left(&tree).await;
@@ -50,7 +50,7 @@ async fn keys_that_are_used_once_each_leave_nothing_behind() {
 
 #[tokio::test]
 async fn sets_of_keys_that_are_used_once_leave_nothing_behind() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").route(json!({
         "name": "move", "upstream": "ledger",
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
@@ -58,7 +58,7 @@ async fn sets_of_keys_that_are_used_once_leave_nothing_behind() {
     }));
     let (gateway, tree) = (Gateway::start(&policy).await, site.tree().await);
     for key in 0..50 {
-        assert_eq!(gateway.send(&Ask::post(&format!("/move/{key}/{}", key + 1))).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post(&format!("/move/{key}/{}", key + 1))).await.status, 200);
     }
     nothing_is_left(&tree).await;
 }
@@ -66,7 +66,7 @@ async fn sets_of_keys_that_are_used_once_leave_nothing_behind() {
 /// The gateway that leaves last removes the parent, while others are about to make a node below it.
 #[tokio::test]
 async fn keys_that_are_fought_for_leave_nothing_behind_and_refuse_nobody() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let route = || {
         json!({
@@ -77,7 +77,7 @@ async fn keys_that_are_fought_for_leave_nothing_behind_and_refuse_nobody() {
     };
     let policy = |name| site.policy(name).with("/defaults/hold", json!({"mode": "strict"})).route(route());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
-    let plan = Plan {
+    let plan = LoadPlan {
         gateways: vec![one.public, two.public],
         paths: ["/pay/1", "/pay/2", "/move/1/2", "/move/2/1"].map(str::to_owned).into(),
         clients: 6,

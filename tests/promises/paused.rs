@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    faulty_link::FaultyLink,
-    gateway::{Gateway, Pending},
-    load::{Load, Plan},
-    policy::Policy,
-    site::Site,
+    client::{FencingOutcome, TestRequest},
+    faulty_link::ZooKeeperProxy,
+    gateway::{Gateway, PendingRequest},
+    load::{Load, LoadPlan},
+    policy::TestPolicy,
+    site::TestSite,
 };
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(3500);
 
 /// How a gateway loses its session unawares.
 #[derive(Debug, Clone, Copy)]
-enum Accident {
+enum PauseFault {
     /// The whole process stands still: a frozen machine, a long swap.
     Stopped,
     /// Only ZooKeeper is out of reach; threads and clocks run on.
@@ -27,26 +27,26 @@ enum Accident {
 }
 
 /// The victim is stopped before it checks its proof. After the wake-up it has to notice the loss.
-async fn a_pause_before_the_check(accident: Accident) {
-    let site = Site::fresh().await;
+async fn a_pause_before_the_check(accident: PauseFault) {
+    let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site.policy("victim").through(relay.address());
     let victim = site.pausing(&policy, "before_upstream_write", PAUSE).await;
     let next = site.gateway("next").await;
 
-    let asked = victim.begin(Ask::post("/pay/7"));
+    let asked = victim.begin(TestRequest::post("/pay/7"));
     victim.stands_at("before_upstream_write").await;
     match accident {
-        Accident::Stopped => victim.signal(Signal::STOP),
-        Accident::CutOff => drop(relay),
+        PauseFault::Stopped => victim.signal(Signal::STOP),
+        PauseFault::CutOff => drop(relay),
     }
     // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
-    let successor = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
+    let successor = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
 
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"), "{accident:?}");
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(answer.field("retry-after").is_some());
     assert_eq!(successor.finishes().await.status, 200);
     let written: Vec<_> =
@@ -56,26 +56,26 @@ async fn a_pause_before_the_check(accident: Accident) {
 
 #[tokio::test]
 async fn a_holder_stopped_before_its_check_writes_not_one_byte() {
-    a_pause_before_the_check(Accident::Stopped).await;
+    a_pause_before_the_check(PauseFault::Stopped).await;
 }
 
 #[tokio::test]
 async fn a_holder_cut_off_from_zookeeper_before_its_check_writes_not_one_byte() {
-    a_pause_before_the_check(Accident::CutOff).await;
+    a_pause_before_the_check(PauseFault::CutOff).await;
 }
 
 /// No check closes the gap between the check and the write. An upstream that compares tokens closes it.
 #[tokio::test]
 async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let victim = site.pausing(&site.policy("victim"), "after_proof_check", PAUSE).await;
     let next = site.gateway("next").await;
 
-    let asked = victim.begin(Ask::post("/pay/7"));
+    let asked = victim.begin(TestRequest::post("/pay/7"));
     victim.stands_at("after_proof_check").await;
     victim.signal(Signal::STOP);
     // ZooKeeper has given the lock away; whatever the victim writes from here on would overlap.
-    let successor = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
+    let successor = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
     let newer = successor.record.stamped();
     assert_eq!(successor.finishes().await.status, 200);
     victim.signal(Signal::CONT);
@@ -95,16 +95,17 @@ async fn what_a_holder_stopped_after_its_check_writes_is_refused_by_its_token() 
 #[tokio::test]
 async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
     const KEYS: usize = 8;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (victim, next) = tokio::join!(site.gateway("victim"), site.gateway("next"));
     let tree = site.tree().await;
     let paths: Vec<String> = (0..KEYS).map(|key| format!("/pay/{key}")).collect();
 
     let mut firsts = Vec::new();
     for path in &paths {
-        firsts.push(site.origin.holds_one(&next, Ask::post(path)).await);
+        firsts.push(site.origin.holds_one(&next, TestRequest::post(path)).await);
     }
-    let mut asked: Vec<Pending> = paths.iter().map(|path| victim.begin(Ask::post(path))).collect();
+    let mut asked: Vec<PendingRequest> =
+        paths.iter().map(|path| victim.begin(TestRequest::post(path))).collect();
     tree.locks_become("a waiter behind each holder", |locks| locks.len() == 2 * KEYS).await;
 
     victim.signal(Signal::STOP);
@@ -112,17 +113,17 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
         assert_eq!(first.finishes().await.status, 200);
     }
     // The victim reads these requests only when it wakes.
-    asked.extend(paths.iter().map(|path| victim.begin(Ask::post(path))));
+    asked.extend(paths.iter().map(|path| victim.begin(TestRequest::post(path))));
     let mut successors = Vec::new();
     for path in &paths {
-        successors.push(site.origin.holds_one(&next, Ask::post(path)).await);
+        successors.push(site.origin.holds_one(&next, TestRequest::post(path)).await);
     }
     let woken = Instant::now();
     victim.signal(Signal::CONT);
 
     for asked in asked {
         let answer = asked.answer().await;
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{answer:?}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
         assert!(matches!(answer.status, 423 | 503), "{answer:?}");
     }
     let written = site.origin.log().bytes_since("victim", woken);
@@ -131,14 +132,14 @@ async fn waiters_that_slept_through_their_grant_write_not_one_byte() {
         assert_eq!(successor.finishes().await.status, 200);
     }
     victim.becomes_ready().await;
-    assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200, "serves again by itself");
+    assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200, "serves again by itself");
 }
 
-async fn stopping_under_load(hold: fn(Policy) -> Policy) {
-    let site = Site::fresh().await.comparing();
+async fn stopping_under_load(hold: fn(TestPolicy) -> TestPolicy) {
+    let site = TestSite::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(5));
     let (victim, next) = Gateway::start_both(&hold(site.policy("victim")), &hold(site.policy("next"))).await;
-    let plan = Plan::paying(&[&victim, &next], 3, 9, 3000);
+    let plan = LoadPlan::paying(&[&victim, &next], 3, 9, 3000);
     let load = Load::start("load", &plan);
     for _ in 0..2 {
         site.origin.sees_more("victim", 30).await;
@@ -159,14 +160,14 @@ async fn stopping_a_gateway_under_load_breaks_no_promise() {
 
 #[tokio::test]
 async fn stopping_a_gateway_that_keeps_tenures_under_load_breaks_no_promise() {
-    stopping_under_load(Policy::cached).await;
+    stopping_under_load(TestPolicy::cached).await;
 }
 
 /// This log line tells a pause from a cut network.
 #[tokio::test]
 async fn a_zookeeper_that_does_not_answer_is_no_pause_of_the_process() {
-    let site = Site::fresh().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+    let site = TestSite::fresh().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let policy = site.policy("victim").with("/zookeeper/session_timeout", "6s").through(link.address());
     let victim = Gateway::start(&policy).await;
     link.lose_all();

@@ -4,19 +4,19 @@ use std::net::SocketAddr;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Answer, Ask, Client, Outcome, Raw},
-    gateway::{Gateway, Launch},
+    client::{ClientResponse, FencingOutcome, Http1Client, RawClient, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     patience::patiently,
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
-use crate::tls::Keys;
+use crate::tls::TlsFiles;
 
-fn listening(site: &Site, name: &str) -> Policy {
+fn listening(site: &TestSite, name: &str) -> TestPolicy {
     let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
     site.policy(name).cached().with("/peer", peer)
 }
@@ -28,7 +28,7 @@ async fn door(gateway: &Gateway) -> SocketAddr {
 }
 
 /// The address and the pass in the member node of a gateway.
-async fn told(tree: &Tree, name: &str) -> (String, String) {
+async fn told(tree: &ZnodeTree, name: &str) -> (String, String) {
     let members = tree.members().await;
     let node = members.iter().find(|node| node.contains(&format!("/{name}-"))).expect("it is registered");
     let member: Value = serde_json::from_slice(&tree.data(node).await).expect("JSON");
@@ -36,35 +36,36 @@ async fn told(tree: &Tree, name: &str) -> (String, String) {
     (text("address"), text("pass"))
 }
 
-fn sent_on(pass: &str, key: &str) -> Ask {
-    Ask::post("/pay/7").field("Fencing-Forwarded", &format!("pass={pass}; key={key}; wait=1000; from=gw-x"))
+fn sent_on(pass: &str, key: &str) -> TestRequest {
+    TestRequest::post("/pay/7")
+        .field("Fencing-Forwarded", &format!("pass={pass}; key={key}; wait=1000; from=gw-x"))
 }
 
-fn is_forbidden(answer: &Answer) -> bool {
+fn is_forbidden(answer: &ClientResponse) -> bool {
     let told = answer
         .field("fencing-outcome")
         .is_some_and(|told| told.starts_with("not-dispatched; reason=peer-forbidden"));
-    answer.status == 403 && answer.outcome() == Some(Outcome::NotDispatched) && told
+    answer.status == 403 && answer.outcome() == Some(FencingOutcome::NotDispatched) && told
 }
 
 #[tokio::test]
 async fn who_does_not_show_the_pass_is_refused_however_often() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&listening(&site, "gw-1")).await;
     let door = door(&gateway).await;
     let (address, pass) = told(&site.tree().await, "gw-1").await;
     assert_eq!(address, door.to_string(), "what is told is where it listens");
     let line = format!("pass={pass}; key=account/7; wait=1000; from=gw-x");
-    let mut client = Client::connect(door).await.expect("listens");
+    let mut client = Http1Client::connect(door).await.expect("listens");
     for ask in [
-        Ask::post("/pay/7"),
-        Ask::get("/anything"),
+        TestRequest::post("/pay/7"),
+        TestRequest::get("/anything"),
         sent_on("", "account/7"),
         sent_on(&"0".repeat(64), "account/7"),
         sent_on(&pass[..63], "account/7"),
         sent_on(&pass.to_uppercase(), "account/7"),
         sent_on(&pass, "account/7").field("Fencing-Forwarded", &line),
-        Ask::post("/pay/7").field("Fencing_Forwarded", &line),
+        TestRequest::post("/pay/7").field("Fencing_Forwarded", &line),
     ] {
         let answer = client.send(&ask).await.expect("answered");
         assert!(is_forbidden(&answer), "{ask:?}: {answer:?}");
@@ -76,17 +77,17 @@ async fn who_does_not_show_the_pass_is_refused_however_often() {
     assert_eq!(site.origin.count("/pay/7"), 0, "it was dispatched");
     assert!(!gateway.log().contains(&pass), "the pass stands in the log");
     // Rejected attempts use up nothing that a client needs.
-    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 200);
 }
 
 #[tokio::test]
 async fn the_pass_is_worth_nothing_at_the_public_listener() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&listening(&site, "gw-1")).await;
     let (_, pass) = told(&site.tree().await, "gw-1").await;
     let ask = sent_on(&pass, "another/key").field("X-Forwarded-For", "198.51.100.7");
     let answer = gateway.send(&ask).await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     let request = site.origin.request("/pay/7", 1).await.request;
     assert_eq!(request.field("fencing-forwarded"), None, "{request:?}");
     assert_eq!(request.field("x-forwarded-for"), Some("127.0.0.1"), "{request:?}");
@@ -94,7 +95,7 @@ async fn the_pass_is_worth_nothing_at_the_public_listener() {
 
 #[tokio::test]
 async fn with_each_start_the_pass_is_another_one() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let mut seen = Vec::new();
     for _ in 0..2 {
@@ -109,14 +110,14 @@ async fn with_each_start_the_pass_is_another_one() {
 
 #[tokio::test]
 async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
-    let (site, keys, others) = (Site::fresh().await, Keys::new(), Keys::new());
+    let (site, keys, others) = (TestSite::fresh().await, TlsFiles::new(), TlsFiles::new());
     keys.authority.write(&keys.path("peers.pem"));
     let mut tls = keys.write("gw", "127.0.0.1");
     tls["ca_file"] = json!(keys.path("peers.pem"));
     let gateway = Gateway::start(&listening(&site, "gw-1").with("/peer/tls", tls)).await;
     let door = door(&gateway).await;
     let (_, pass) = told(&site.tree().await, "gw-1").await;
-    let shows = |keys: &Keys, name| {
+    let shows = |keys: &TlsFiles, name| {
         let signed = keys.authority.sign(&[name]);
         keys.client().showing(signed.certificate(), signed.key())
     };
@@ -128,13 +129,13 @@ async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
     ] {
         let asked = async {
             let stream = secure.connect(door, "127.0.0.1").await?;
-            Client::over(stream, door).await?.send(&Ask::post("/pay/7")).await
+            Http1Client::over(stream, door).await?.send(&TestRequest::post("/pay/7")).await
         };
         let answer = patiently(who, asked, || gateway.log()).await;
         // With a certificate that it accepts, the gateway asks for the pass.
         assert_eq!(answer.as_ref().is_ok_and(is_forbidden), comes_in, "{who}: {answer:?}");
     }
-    let mut plain = Raw::connect(door).await.expect("listens");
+    let mut plain = RawClient::connect(door).await.expect("listens");
     let line = format!("pass={pass}; key=account/7; wait=1000; from=gw-x");
     plain
         .say(format!(
@@ -149,22 +150,22 @@ async fn gateways_show_each_other_certificates_where_the_policy_says_so() {
 
 #[tokio::test]
 async fn an_address_that_is_taken_and_files_that_are_not_there_end_the_start() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
     let policy = listening(&site, "gw-1").with("/peer/address", address.clone());
-    let said = Launch::new(&policy).fails().await;
+    let said = GatewayLaunch::new(&policy).fails().await;
     assert!(said.contains(&format!("FG0527: listen on {address}, the peer listener")), "{said}");
     assert!(said.contains("`ss -ltnp`"), "{said}");
     let tls =
         json!({"certificate_file": "/nowhere.pem", "key_file": "/nowhere.key", "ca_file": "/nowhere.pem"});
-    let said = Launch::new(&listening(&site, "gw-1").with("/peer/tls", tls)).fails().await;
+    let said = GatewayLaunch::new(&listening(&site, "gw-1").with("/peer/tls", tls)).fails().await;
     assert!(said.contains("FG0510") && said.contains("/nowhere.pem"), "{said}");
 }
 
 #[tokio::test]
 async fn who_says_nothing_or_nonsense_is_sent_away() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = listening(&site, "gw-1").with("/listeners/public/timeouts", json!({"detect": "300ms"}));
     let gateway = Gateway::start(&policy).await;
     let door = door(&gateway).await;
@@ -175,7 +176,7 @@ async fn who_says_nothing_or_nonsense_is_sent_away() {
     for nonsense in
         ["\0\u{1}\u{2}\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\nHost a\r\n\r\n"]
     {
-        let mut raw = Raw::connect(door).await.expect("listens");
+        let mut raw = RawClient::connect(door).await.expect("listens");
         raw.say(nonsense).await.expect("sent");
         let answer = patiently(nonsense, raw.answer(), || gateway.log()).await;
         assert!(answer.is_err() || answer.as_ref().is_ok_and(|a| a.word(1) == "400"), "{answer:?}");
@@ -185,28 +186,28 @@ async fn who_says_nothing_or_nonsense_is_sent_away() {
 
 #[tokio::test]
 async fn it_stands_in_only_for_a_key_that_it_keeps_and_that_both_derive() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = listening(&site, "gw-1").keeping("20s");
     let gateway = Gateway::start(&policy).await;
     let door = door(&gateway).await;
     let (_, pass) = told(&site.tree().await, "gw-1").await;
-    let mut client = Client::connect(door).await.expect("listens");
-    let is_refused = |answer: &Answer| {
+    let mut client = Http1Client::connect(door).await.expect("listens");
+    let is_refused = |answer: &ClientResponse| {
         let told = answer.field("fencing-outcome").unwrap_or_default().to_owned();
         answer.status == 421 && told.starts_with("not-dispatched; reason=not-holder")
     };
     let answer = client.send(&sent_on(&pass, "account/7")).await.expect("answered");
     assert!(is_refused(&answer), "nobody keeps it yet: {answer:?}");
-    let unfenced = Ask::get("/read")
+    let unfenced = TestRequest::get("/read")
         .field("Fencing-Forwarded", &format!("pass={pass}; key=account/7; wait=1000; from=gw-x"));
     let answer = client.send(&unfenced).await.expect("answered");
     assert!(is_refused(&answer), "without a fence there is nobody to keep it: {answer:?}");
-    let kept = gateway.send(&Ask::post("/pay/7")).await.token().expect("a token");
+    let kept = gateway.send(&TestRequest::post("/pay/7")).await.token().expect("a token");
     let answer = client.send(&sent_on(&pass, "account/8")).await.expect("answered");
     assert!(is_refused(&answer), "the key is another one here: {answer:?}");
     let ask = sent_on(&pass, "account/7").field("X-Forwarded-For", "198.51.100.7");
     let answer = client.send(&ask).await.expect("answered");
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     let token = answer.token().expect("a token");
     assert!(token.same_tenure(kept) && token > kept, "of the same tenure: {token} after {kept}");
     assert_eq!((site.origin.count("/pay/7"), site.origin.count("/read")), (2, 0));
@@ -221,12 +222,12 @@ fn question(line: &str) -> String {
 
 #[tokio::test]
 async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&listening(&site, "gw-1")).await;
     let door = door(&gateway).await;
     let (_, pass) = told(&site.tree().await, "gw-1").await;
     let asks = async |address, line: &str| {
-        let mut raw = Raw::connect(address).await.expect("listens");
+        let mut raw = RawClient::connect(address).await.expect("listens");
         raw.say(question(line)).await.expect("sent");
         let answer = patiently(line, raw.head(), || gateway.log()).await.expect("an answer");
         answer.field("fencing-forwarded").map(str::to_owned)
@@ -244,12 +245,12 @@ async fn who_connects_is_told_a_proof_of_the_pass_at_this_listener_alone() {
 
 #[tokio::test]
 async fn who_finds_no_place_is_turned_away_before_anything_is_sent_on() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = listening(&site, "gw-1").with("/listeners/public/limits", json!({"connections": 1}));
-    let gateway = Launch::new(&policy).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
     let door = door(&gateway).await;
     let one = format!("nonce={}", "1".repeat(64));
-    let mut first = Raw::connect(door).await.expect("listens");
+    let mut first = RawClient::connect(door).await.expect("listens");
     first.say(question(&one)).await.expect("sent");
     first.head().await.expect("a place");
     let mut second = tokio::net::TcpStream::connect(door).await.expect("listens");

@@ -3,39 +3,39 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    crowd::{Storm, most_at_once},
+    client::{FencingOutcome, TestRequest},
+    crowd::{RestartLoad, most_at_once},
     gateway::Gateway,
-    guarded::Guarded,
-    policy::Policy,
-    site::Site,
+    guarded::GuardedSite,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::Value;
 
 const PERMITS: usize = 3;
 
 /// A storm short enough for this suite. The full ten thousand requests are among the faults.
-const STORM: Storm = Storm { accounts: 3, clients: 18, rounds: 3, requests: 400 };
+const STORM: RestartLoad = RestartLoad { accounts: 3, clients: 18, rounds: 3, requests: 400 };
 
-fn several(policy: Policy) -> Policy {
+fn several(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/permits", PERMITS).with("/routes/0/fence/queue", 200)
 }
 
 #[tokio::test]
 async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = Gateway::start_both(&several(site.policy("gw-1")), &several(site.policy("gw-2"))).await;
     let mut held = Vec::new();
     for count in 0..PERMITS {
-        held.push(site.origin.holds_one([&one, &two][count % 2], Ask::post("/pay/7")).await);
+        held.push(site.origin.holds_one([&one, &two][count % 2], TestRequest::post("/pay/7")).await);
     }
     let keys: BTreeSet<_> = held.iter().map(|held| held.record.key().expect("fenced").to_owned()).collect();
     let wanted = ["account/7#0", "account/7#1", "account/7#2"].map(str::to_owned);
     assert_eq!(keys, wanted.into());
 
-    let refused = two.send(&Ask::post("/pay/7").field("Prefer", "wait=0")).await;
-    assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)));
-    let next = two.begin(Ask::post("/pay/7"));
+    let refused = two.send(&TestRequest::post("/pay/7").field("Prefer", "wait=0")).await;
+    assert_eq!((refused.status, refused.outcome()), (423, Some(FencingOutcome::NotDispatched)));
+    let next = two.begin(TestRequest::post("/pay/7"));
     let tree = site.tree().await;
     // Four requests are in the queue, and three of them hold a permit.
     tree.locks_become("four in line", |locks| locks.len() == PERMITS * 2 + 1).await;
@@ -60,17 +60,17 @@ async fn so_many_work_at_once_each_under_a_key_of_its_own_and_the_next_one_waits
 
 #[tokio::test]
 async fn gateways_that_count_otherwise_do_not_serve_the_key_beside_each_other() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let one = Gateway::start(&several(site.policy("gw-1"))).await;
     let two = Gateway::start(&several(site.policy("gw-2")).with("/routes/0/fence/permits", 4)).await;
-    assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);
-    let refused = two.send(&Ask::post("/pay/7")).await;
+    assert_eq!(one.send(&TestRequest::post("/pay/7")).await.status, 200);
+    let refused = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
 }
 
 #[tokio::test]
 async fn behind_a_guard_never_more_than_so_many_work_and_nothing_stale_while_gateways_are_killed() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     guarded.site.origin.works_for(Duration::from_millis(5));
     let guard = guarded.guard().await;
     let crowd =
@@ -81,7 +81,7 @@ async fn behind_a_guard_never_more_than_so_many_work_and_nothing_stale_while_gat
 
 #[tokio::test]
 async fn before_a_service_that_compares_never_more_than_so_many_work_while_gateways_are_killed() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     site.origin.works_for(Duration::from_millis(5));
     let crowd = STORM
         .rages(&site.origin, |name| several(site.policy(name)).with("/routes/0/fence/wait", "15s"))

@@ -4,32 +4,32 @@
 use std::{net::IpAddr, time::Duration};
 
 use fencegate_tests::{
-    client::{Ask, Client},
-    gateway::{Gateway, Launch},
+    client::{Http1Client, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     patience::QUIET,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{net::TcpSocket, time::timeout};
 
-async fn connect(address: &str, gateway: &Gateway) -> Result<Client, String> {
+async fn connect(address: &str, gateway: &Gateway) -> Result<Http1Client, String> {
     let address: IpAddr = address.parse().expect("an address");
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((address, 0).into()).expect("an address of loopback");
     let stream = socket.connect(gateway.public).await.map_err(|error| error.to_string())?;
-    Client::over(stream, gateway.public).await
+    Http1Client::over(stream, gateway.public).await
 }
 
-async fn asks(client: &mut Client) -> Result<u16, String> {
-    let answer = timeout(Duration::from_secs(5), client.send(&Ask::get("/x"))).await;
+async fn asks(client: &mut Http1Client) -> Result<u16, String> {
+    let answer = timeout(Duration::from_secs(5), client.send(&TestRequest::get("/x"))).await;
     Ok(answer.map_err(|_| "no answer in time".to_owned())??.status)
 }
 
 #[tokio::test]
 async fn idle_connections_of_one_client_make_room_for_others() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/limits/connections", 8);
-    let gateway = Launch::new(&policy).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
     gateway.becomes_ready().await;
     let latch = site.origin.holds("/slow");
     let mut all = Vec::new();
@@ -39,7 +39,7 @@ async fn idle_connections_of_one_client_make_room_for_others() {
         all.push(client);
     }
     let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
-    let slow = tokio::spawn(async move { busy.send(&Ask::get("/slow")).await });
+    let slow = tokio::spawn(async move { busy.send(&TestRequest::get("/slow")).await });
     site.origin.request("/slow", 1).await;
     // One client takes all places, and asks nothing more.
     for address in ["127.0.0.1", "127.0.0.3", "127.0.0.4"] {
@@ -57,22 +57,22 @@ async fn idle_connections_of_one_client_make_room_for_others() {
 /// The connections of a trusted proxy belong to other clients.
 #[tokio::test]
 async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/listeners/public/trusted_peers", json!(["127.0.0.2"]))
         .with("/listeners/public/limits", json!({"connections": 4, "connections_per_client": 1}));
-    let gateway = Launch::new(&policy).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
     gateway.becomes_ready().await;
     let latch = site.origin.holds("/slow");
     let mut busy = connect("127.0.0.2", &gateway).await.expect("a place");
-    let slow = tokio::spawn(async move { busy.send(&Ask::get("/slow")).await });
+    let slow = tokio::spawn(async move { busy.send(&TestRequest::get("/slow")).await });
     site.origin.request("/slow", 1).await;
     let mut at_work = vec![site.origin.holds("/a"), site.origin.holds("/b"), site.origin.holds("/c")];
     let mut told = Vec::new();
     for path in ["/a", "/b", "/c"] {
         let mut client = connect("127.0.0.2", &gateway).await.expect("a place");
-        told.push(tokio::spawn(async move { client.send(&Ask::get(path)).await }));
+        told.push(tokio::spawn(async move { client.send(&TestRequest::get(path)).await }));
         site.origin.request(path, 1).await;
     }
     // Every place is at work. The client behind the proxy cannot know that, and may have sent a POST.
@@ -95,7 +95,7 @@ async fn a_proxy_that_is_trusted_has_no_share_and_waits_for_a_place() {
 
 #[tokio::test]
 async fn one_client_has_no_more_connections_than_its_share() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/listeners/public/limits/connections_per_client", 3)).await;
     let mut all = Vec::new();

@@ -2,30 +2,30 @@
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
-    gateway::{Gateway, Launch},
+    client::{ClientResponse, FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     patience::patiently,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
 /// Routes that are refused because of other gateways.
 const REFUSED: &str = "fencegate_config_refused_routes";
 
-fn other(site: &Site, name: &str) -> Policy {
+fn other(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with("/routes/0/fence/key", "konto/{path.account}")
 }
 
-async fn pays(gateway: &Gateway) -> Answer {
-    gateway.send(&Ask::post("/pay/7")).await
+async fn pays(gateway: &Gateway) -> ClientResponse {
+    gateway.send(&TestRequest::post("/pay/7")).await
 }
 
 async fn is_refused(gateway: &Gateway) {
     gateway.gauge_becomes(REFUSED, 1.0).await;
     let refused = pays(gateway).await;
     let told = (refused.status, refused.reason(), refused.outcome());
-    assert_eq!(told, (503, "config-mismatch".to_owned(), Some(Outcome::NotDispatched)));
+    assert_eq!(told, (503, "config-mismatch".to_owned(), Some(FencingOutcome::NotDispatched)));
 }
 
 async fn serves_again(gateway: &Gateway) {
@@ -35,14 +35,14 @@ async fn serves_again(gateway: &Gateway) {
 
 #[tokio::test]
 async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
     let second = Gateway::start(&other(&site, "gw-2")).await;
     is_refused(&second).await;
     let said = second.says("because of whom", |line| line.field("code") == "FG0550").await;
     assert_eq!((said.field("routes"), said.field("gateways")), ("pay", "gw-1"));
     assert_eq!(
-        second.send(&Ask::get("/read")).await.status,
+        second.send(&TestRequest::get("/read")).await.status,
         200,
         "unfenced requests are nobody else's business"
     );
@@ -54,7 +54,7 @@ async fn of_two_templates_for_one_resource_the_older_gateway_s_is_served() {
     for gateway in [&first, &second] {
         assert_eq!(gateway.reload(&[]).await.0, Some(0));
     }
-    assert_eq!(second.send(&Ask::post("/book/7")).await.status, 200);
+    assert_eq!(second.send(&TestRequest::post("/book/7")).await.status, 200);
     first.stops().await;
     serves_again(&second).await;
 }
@@ -69,7 +69,7 @@ fn also() -> Value {
 
 #[tokio::test]
 async fn what_is_not_fenced_and_what_is_only_called_otherwise_does_not_count() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
     let renamed = site
         .policy("gw-2")
@@ -90,7 +90,7 @@ async fn what_is_not_fenced_and_what_is_only_called_otherwise_does_not_count() {
 
 #[tokio::test]
 async fn who_allows_it_serves_all_the_same_and_says_so() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let first = site.gateway("gw-1").await;
     let second = Gateway::start(&other(&site, "gw-2").with("/allow_mixed", true)).await;
     second.says("that it is let be", |line| line.field("code") == "FG0254").await;
@@ -104,15 +104,15 @@ async fn who_allows_it_serves_all_the_same_and_says_so() {
 /// Each gateway makes its own node before it looks at the others. So at least one of two gateways sees the other.
 #[tokio::test]
 async fn of_two_that_start_at_once_never_both_serve() {
-    let site = Site::fresh().await;
-    let many = |policy: Policy| policy.with("/zookeeper/sessions", 3);
+    let site = TestSite::fresh().await;
+    let many = |policy: TestPolicy| policy.with("/zookeeper/sessions", 3);
     for round in 0..3 {
         let [one, two] =
             [many(site.policy(&format!("one-{round}"))), many(other(&site, &format!("two-{round}")))];
-        let (one, two) = tokio::join!(Launch::new(&one).start(), Launch::new(&two).start());
+        let (one, two) = tokio::join!(GatewayLaunch::new(&one).start(), GatewayLaunch::new(&two).start());
         tokio::join!(one.becomes_ready(), two.becomes_ready());
         for account in 0..8 {
-            let ask = Ask::post(&format!("/pay/{account}"));
+            let ask = TestRequest::post(&format!("/pay/{account}"));
             let (one, two) = tokio::join!(one.send(&ask), two.send(&ask));
             let served = [&one, &two].map(|answer| answer.status == 200);
             assert_ne!(served, [true, true], "{account}: {one:?} {two:?}");
@@ -129,7 +129,7 @@ async fn of_two_that_start_at_once_never_both_serve() {
 
 #[tokio::test]
 async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let (code, report) = first.reload(&["--dry-run", "--fleet"]).await;
     let told = |report: &Value| (report["fleet"]["safe"].clone(), report["fleet"]["routes"].clone());
@@ -150,9 +150,9 @@ async fn a_dry_run_says_who_of_the_fleet_locks_otherwise() {
 /// A gateway that changes its templates is the younger one from then on, and first ends its earlier requests.
 #[tokio::test]
 async fn who_reloads_other_templates_gives_way_until_all_have_them() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (first, second) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
-    let begun = site.origin.holds_one(&first, Ask::post("/pay/9")).await;
+    let begun = site.origin.holds_one(&first, TestRequest::post("/pay/9")).await;
     first.rewrite(&other(&site, "gw-1"));
     assert_eq!(first.reload(&[]).await.0, Some(0));
     // The requests that began under the old template go on, and no gateway is told of the new one yet.
@@ -172,7 +172,7 @@ async fn who_reloads_other_templates_gives_way_until_all_have_them() {
 /// Requests of the dead process may still run. Its node says so until its session is over.
 #[tokio::test]
 async fn a_gateway_that_died_is_waited_for_by_whoever_takes_its_place_with_other_templates() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "6s");
     let first = Gateway::start(&policy).await;
     first.signal(Signal::KILL);
@@ -189,7 +189,7 @@ async fn a_gateway_that_died_is_waited_for_by_whoever_takes_its_place_with_other
 /// An earlier build looks at no other plans. So a gateway that does look gives way, however old it is.
 #[tokio::test]
 async fn a_gateway_that_cannot_give_way_is_given_way_to() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let config: Value = serde_json::from_slice(&gateway.admin("/api/v1/config").await.body).expect("JSON");
@@ -212,7 +212,7 @@ async fn a_gateway_that_cannot_give_way_is_given_way_to() {
 /// session that is cut off then leaves it until its end.
 #[tokio::test]
 async fn node_that_probes_a_reconnect_is_no_gateway() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     tree.create("/members/gw-2-0000000000000001-probe", b"").await;
@@ -230,7 +230,7 @@ async fn node_that_probes_a_reconnect_is_no_gateway() {
 /// The nodes of a session go with the session, and a plan that a gateway names exists.
 #[tokio::test]
 async fn what_is_published_is_named_by_each_session_and_goes_with_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/sessions", 2)).await;
     let tree = site.tree().await;
     let named = async || {

@@ -22,7 +22,7 @@ unmatched: reject
 "#;
 
 /// One mistake: the replaced text, and its replacement with `»` before the place that the caret must mark.
-struct Mistake {
+struct PolicyMistake {
     replaces: &'static str,
     with: &'static str,
     code: &'static str,
@@ -30,40 +30,43 @@ struct Mistake {
     said: &'static str,
 }
 
-const MISTAKES: &[Mistake] = &[
-    Mistake {
+const MISTAKES: &[PolicyMistake] = &[
+    PolicyMistake {
         replaces: "unmatched: reject",
         with: "»unmached: reject",
         code: "FG0102",
         said: "did you mean `unmatched`?",
     },
-    Mistake { replaces: "wait: 5s", with: "»wiat: 5s", code: "FG0102", said: "did you mean `wait`?" },
-    Mistake {
+    PolicyMistake { replaces: "wait: 5s", with: "»wiat: 5s", code: "FG0102", said: "did you mean `wait`?" },
+    PolicyMistake {
         replaces: "{path.account}\"",
         with: "{»path.acount}\"",
         code: "FG0203",
         said: "did you mean `{path.account}`?",
     },
-    Mistake {
+    PolicyMistake {
         replaces: "upstream: ledger\n",
         with: "upstream: »legder\n",
         code: "FG0207",
         said: "did you mean `ledger`?",
     },
-    Mistake {
+    PolicyMistake {
         replaces: "fencing: upstream",
         with: "fencing: »upsteam",
         code: "FG0103",
         said: "did you mean `upstream`?",
     },
-    Mistake { replaces: "wait: 5s", with: "wait: »5", code: "FG0107", said: "unit" },
-    Mistake { replaces: "queue: 50", with: "queue: »many", code: "FG0109", said: "" },
-    Mistake {
-        replaces: "tick: 200ms", with: "tick: 200ms, safety_margin: »300ms", code: "FG0301", said: ""
+    PolicyMistake { replaces: "wait: 5s", with: "wait: »5", code: "FG0107", said: "unit" },
+    PolicyMistake { replaces: "queue: 50", with: "queue: »many", code: "FG0109", said: "" },
+    PolicyMistake {
+        replaces: "tick: 200ms",
+        with: "tick: 200ms, safety_margin: »300ms",
+        code: "FG0301",
+        said: "",
     },
-    Mistake { replaces: "tick: 200ms", with: "tick: 200ms, »tick: 300ms", code: "FG0104", said: "" },
-    Mistake { replaces: "version: 1", with: "version: »7", code: "FG0117", said: "" },
-    Mistake {
+    PolicyMistake { replaces: "tick: 200ms", with: "tick: 200ms, »tick: 300ms", code: "FG0104", said: "" },
+    PolicyMistake { replaces: "version: 1", with: "version: »7", code: "FG0117", said: "" },
+    PolicyMistake {
         replaces: "admin: {address: \"127.0.0.1:0\"}",
         with: "admin: {address: »\"0.0.0.0:0\"}",
         code: "FG0401",
@@ -115,7 +118,7 @@ async fn a_guards_file_is_checked_as_one_and_never_run_as_a_policy() {
 
 #[tokio::test]
 async fn every_mistake_is_told_with_code_place_line_and_caret() {
-    for Mistake { replaces, with, code, said } in MISTAKES {
+    for PolicyMistake { replaces, with, code, said } in MISTAKES {
         let marked = SOUND.replacen(replaces, with, 1);
         let before = &marked[..marked.find('»').expect("a marked place")];
         let line = before.matches('\n').count() + 1;

@@ -4,7 +4,7 @@ use std::{io::Write, process::Stdio};
 
 use fencegate_tests::{
     gateway::{PolicyFile, command},
-    guarded::Guarded,
+    guarded::GuardedSite,
     prometheus::deploy,
     runbook::{told_in, words},
 };
@@ -93,7 +93,7 @@ const DOCUMENTS: [&str; 14] = [
 
 #[tokio::test]
 async fn every_command_of_the_documents_is_one() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
     let gateway = guarded.gateway("gw-1", &guard).await;
     let mut count = 0;

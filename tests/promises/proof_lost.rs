@@ -2,41 +2,45 @@
 
 use fencegate::demo::relay::Relay;
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw},
-    gateway::{Gateway, Pending},
-    origin::{Act, Latch, Reply},
+    client::{FencingOutcome, RawClient, TestRequest},
+    gateway::{Gateway, PendingRequest},
+    origin::{Act, Latch, OriginReply},
     patience::QUIET,
-    site::Site,
+    site::TestSite,
 };
 
 /// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.
-async fn cut_off_in_flight(site: &Site, level: &str, act: fn(Latch) -> Act) -> (Gateway, Pending, Latch) {
+async fn cut_off_in_flight(
+    site: &TestSite,
+    level: &str,
+    act: fn(Latch) -> Act,
+) -> (Gateway, PendingRequest, Latch) {
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site.policy("gw-1").through(relay.address()).with("/upstreams/ledger/fencing", level);
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();
     site.origin.script("/pay/7", [act(latch.clone())]);
-    let asked = gateway.begin(Ask::post("/pay/7"));
+    let asked = gateway.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
     drop(relay);
     (gateway, asked, latch)
 }
 
 fn before_the_head(latch: Latch) -> Act {
-    Act::Hold(latch, Reply::ok())
+    Act::Hold(latch, OriginReply::ok())
 }
 
 fn within_the_body(latch: Latch) -> Act {
-    Act::HoldInBody(latch, Reply::with_body("half of this comes late"))
+    Act::HoldInBody(latch, OriginReply::with_body("half of this comes late"))
 }
 
 #[tokio::test]
 async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_marked() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (gateway, asked, latch) = cut_off_in_flight(&site, "upstream", before_the_head).await;
     gateway.becomes_unready().await;
     let next = site.gateway("gw-2").await;
-    let newer = next.begin(Ask::post("/pay/7"));
+    let newer = next.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 2).await;
     assert!(!asked.is_over(), "given up while the upstream worked");
     latch.let_go();
@@ -51,14 +55,14 @@ async fn at_level_upstream_a_request_written_in_full_is_finished_and_its_answer_
 }
 
 async fn is_abandoned_before_the_next_holder_begins(act: fn(Latch) -> Act) {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (_gateway, asked, latch) = cut_off_in_flight(&site, "none", act).await;
     let next = site.gateway("gw-2").await;
-    let newer = next.begin(Ask::post("/pay/7"));
+    let newer = next.begin(TestRequest::post("/pay/7"));
 
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     assert_eq!(answer.field("retry-after"), None, "it may have happened");
     assert_eq!(newer.answer().await.status, 200);
     let second = site.origin.request("/pay/7", 2).await;
@@ -80,17 +84,17 @@ async fn at_level_none_a_request_with_half_an_answer_is_abandoned_before_the_nex
 /// The answer is larger than the kernel buffers, so the gateway waits for its client when the proof ends.
 #[tokio::test]
 async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_holder_begins() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = site.policy("gw-1").through(relay.address()).with("/upstreams/ledger/fencing", "none");
     let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
-    site.origin.script("/pay/7", [Act::now(Reply::with_body(vec![7; 48 << 20]))]);
-    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(vec![7; 48 << 20]))]);
+    let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     let mut answer = reader.head().await.expect("a head");
     drop(relay);
 
-    assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
     let (first, second) = (site.origin.request("/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
     assert!(first.ended.is_some_and(|ended| ended < second.arrived), "both at work: {first:?}");
     reader.body(&mut answer).await.expect_err("cut off, not completed");
@@ -99,7 +103,7 @@ async fn at_level_none_an_answer_that_nobody_reads_is_abandoned_before_the_next_
 /// The body is larger than the kernel buffers, so the gateway still writes when the proof ends.
 #[tokio::test]
 async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy =
         site.policy("gw-1").through(relay.address()).with("/listeners/public/limits/max_body", "64MiB");
@@ -109,17 +113,18 @@ async fn a_request_half_written_when_the_proof_ends_is_never_completed() {
     site.origin.script("/pay/7", [Act::ReadLater(latch.clone())]);
 
     // One of no type would be read as a form first.
-    let large = Ask::post("/pay/7").field("content-type", "application/octet-stream").body(vec![7; 48 << 20]);
+    let large =
+        TestRequest::post("/pay/7").field("content-type", "application/octet-stream").body(vec![7; 48 << 20]);
     let asked = gateway.begin(large);
     site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
     drop(relay);
-    assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200, "the key is another's");
+    assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is another's");
     assert!(!asked.is_over(), "not exercised: written in full");
     latch.let_go();
 
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"));
-    assert_eq!(answer.outcome(), Some(Outcome::Unknown));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown));
     tokio::time::sleep(QUIET).await;
     assert!(site.origin.log().records[0].whole.is_none(), "completed under a lost lock");
 }

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::{Ask, Client, Raw},
+    client::{Http1Client, RawClient, TestRequest},
     gateway::Gateway,
     patience::patiently,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-async fn gateway(site: &Site, trusted: &str) -> Gateway {
+async fn gateway(site: &TestSite, trusted: &str) -> Gateway {
     let policy = site
         .policy("gw-1")
         .with("/listeners/public/proxy_protocol", "require")
@@ -30,7 +30,7 @@ const CLIENT: &str = "PROXY TCP4 203.0.113.7 192.0.2.1 8080 80\r\n";
 
 #[tokio::test]
 async fn the_client_is_who_a_trusted_proxy_names() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site, "127.0.0.0/8").await;
     let v2 = |command: u8| {
         let addresses = [203, 0, 113, 7, 192, 0, 2, 1, 0x1f, 0x90, 0, 80];
@@ -44,7 +44,7 @@ async fn the_client_is_who_a_trusted_proxy_names() {
     ];
     for (n, (header, client)) in headers.into_iter().enumerate() {
         // Header and request arrive in one piece, and no byte behind the header is lost.
-        let mut raw = Raw::connect(gateway.public).await.expect("listens");
+        let mut raw = RawClient::connect(gateway.public).await.expect("listens");
         raw.say([&header[..], GET.as_bytes()].concat()).await.expect("connected");
         let answer = patiently("an answer", raw.answer(), || gateway.log()).await.expect("answered");
         assert_eq!(answer.word(1), "200");
@@ -56,7 +56,7 @@ async fn the_client_is_who_a_trusted_proxy_names() {
 
 #[tokio::test]
 async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let strict = gateway(&site, "127.0.0.0/8").await;
     for (said, result) in [
         (GET, "absent"),
@@ -64,7 +64,7 @@ async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
         ("PROXY TCP4 203.0.113.7", ""),
         ("", ""),
     ] {
-        let mut raw = Raw::connect(strict.public).await.expect("listens");
+        let mut raw = RawClient::connect(strict.public).await.expect("listens");
         let began = Instant::now();
         raw.say(said).await.expect("connected");
         patiently("the end", raw.answer(), || strict.log()).await.expect_err("nothing is answered");
@@ -79,7 +79,7 @@ async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
     drop(strict);
 
     let elsewhere = gateway(&site, "10.0.0.0/8").await;
-    let mut raw = Raw::connect(elsewhere.public).await.expect("listens");
+    let mut raw = RawClient::connect(elsewhere.public).await.expect("listens");
     drop(raw.say(format!("{CLIENT}{GET}")).await);
     patiently("the end", raw.answer(), || elsewhere.log()).await.expect_err("not believed");
     elsewhere.series_becomes("fencegate_proxy_headers_total", &["result=\"untrusted\""], 1.0).await;
@@ -88,7 +88,7 @@ async fn who_does_not_name_a_client_or_is_not_believed_is_hung_up_on() {
 
 #[tokio::test]
 async fn the_header_comes_before_the_handshake_of_tls() {
-    let (site, keys) = (Site::fresh().await, super::tls::Keys::new());
+    let (site, keys) = (TestSite::fresh().await, super::tls::TlsFiles::new());
     let certificates = json!([keys.write("a", "pay.example")]);
     let policy = site
         .policy("gw-1")
@@ -99,8 +99,8 @@ async fn the_header_comes_before_the_handshake_of_tls() {
     let mut stream = tokio::net::TcpStream::connect(gateway.public).await.expect("listens");
     stream.write_all(CLIENT.as_bytes()).await.expect("connected");
     let stream = keys.client().over(stream, "pay.example").await.expect("accepted");
-    let mut client = Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
-    let ask = Ask::get("/x").field("host", "pay.example");
+    let mut client = Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+    let ask = TestRequest::get("/x").field("host", "pay.example");
     assert_eq!(client.send(&ask).await.expect("answered").status, 200);
     let record = site.origin.request("/x", 1).await;
     assert_eq!(record.request.field("x-forwarded-for"), Some("203.0.113.7"));

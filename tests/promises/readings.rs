@@ -2,13 +2,13 @@
 //! before a lock is asked for.
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 
-async fn gateway(site: &Site) -> Gateway {
+async fn gateway(site: &TestSite) -> Gateway {
     let fenced = |name: &str, path: &str, fence: serde_json::Value| {
         let matched = json!({"methods": ["POST"], "path": path});
         json!({"name": name, "upstream": "ledger", "match": matched, "fence": fence})
@@ -32,20 +32,20 @@ async fn gateway(site: &Site) -> Gateway {
 }
 
 /// Sends each request, asserts this refusal, and asserts that nothing arrives.
-async fn refused(site: &Site, gateway: &Gateway, path: &str, reason: &str, asks: Vec<Ask>) {
+async fn refused(site: &TestSite, gateway: &Gateway, path: &str, reason: &str, asks: Vec<TestRequest>) {
     let before = site.origin.log().records.len();
     for ask in asks {
         let told = format!("{ask:?}");
         let answer = gateway.send(&ask).await;
         assert_eq!((answer.status, answer.reason().as_str()), (400, reason), "{told}: {answer:?}");
-        assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{told}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{told}");
     }
     assert_eq!(site.origin.log().records.len(), before, "{path}");
 }
 
 #[tokio::test]
 async fn a_parameter_that_some_server_sees_twice_names_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
     let others = [
         "ACCOUNT_ID=2",
@@ -63,20 +63,20 @@ async fn a_parameter_that_some_server_sees_twice_names_nothing() {
     ];
     let asks = others.iter().flat_map(|other| {
         [format!("/query?account_id=1&{other}"), format!("/query?{other}&account_id=1")]
-            .map(|path| Ask::post(&path))
+            .map(|path| TestRequest::post(&path))
     });
     refused(&site, &gateway, "/query", "key-invalid", asks.collect()).await;
     let found = "/query?account_id=1&account=2&amount=%31";
-    let answer = gateway.send(&Ask::post(found)).await;
+    let answer = gateway.send(&TestRequest::post(found)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(site.origin.request(found, 1).await.key(), Some("q/1"));
 }
 
 #[tokio::test]
 async fn a_condition_that_some_server_sees_twice_decides_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
-    let put = |query: &str| Ask::with_method("PUT", &format!("/dry?{query}"));
+    let put = |query: &str| TestRequest::with_method("PUT", &format!("/dry?{query}"));
     let asks =
         ["dry_run=yes&Dry_Run=no", "dry.run=no&dry_run=yes", "dry_run=yes&dry_run[]=no", "dry_run=yes&x=%"];
     refused(&site, &gateway, "/dry", "malformed", asks.map(put).into()).await;
@@ -86,9 +86,9 @@ async fn a_condition_that_some_server_sees_twice_decides_nothing() {
 
 #[tokio::test]
 async fn a_field_that_some_server_sees_twice_names_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
-    let other = |name: &str| Ask::post("/field").field("X-Account", "1").field(name, "2");
+    let other = |name: &str| TestRequest::post("/field").field("X-Account", "1").field(name, "2");
     let names = ["X_Account", "X.Account", "x~account", "X!ACCOUNT", "x-account"];
     refused(&site, &gateway, "/field", "key-invalid", names.map(other).into()).await;
     assert_eq!(gateway.send(&other("X-Accounts")).await.status, 200);
@@ -97,14 +97,14 @@ async fn a_field_that_some_server_sees_twice_names_nothing() {
 
 #[tokio::test]
 async fn a_field_that_some_server_does_not_see_is_not_the_field() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
-    let alone = |name: &str| Ask::post("/field").field(name, "2");
+    let alone = |name: &str| TestRequest::post("/field").field(name, "2");
     let names = ["X_Account", "X.Account", "x~account"];
     refused(&site, &gateway, "/field", "key-invalid", names.map(alone).into()).await;
     // If the gateway took the field for the condition, the request would pass without a lock and the service would
     // execute it.
-    let put = |name: &str| Ask::with_method("PUT", "/dry-field").field(name, "yes");
+    let put = |name: &str| TestRequest::with_method("PUT", "/dry-field").field(name, "yes");
     let names = ["X_Dry_Run", "X.Dry.Run", "x-dry_run"];
     refused(&site, &gateway, "/dry-field", "malformed", names.map(put).into()).await;
     assert_eq!(gateway.send(&put("x-dry-RUN")).await.status, 200);
@@ -116,10 +116,10 @@ async fn a_field_that_some_server_does_not_see_is_not_the_field() {
 #[tokio::test]
 async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as() {
     const BODY: &str = r#"{"from":"+ADE-","x":"&from=B&"}"#;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site).await;
-    let said = |path: &str, kind: &str| Ask::post(path).field("Content-Type", kind).body(BODY);
-    let mut asks: Vec<Ask> = [
+    let said = |path: &str, kind: &str| TestRequest::post(path).field("Content-Type", kind).body(BODY);
+    let mut asks: Vec<TestRequest> = [
         "application/json; charset=utf-7",
         "application/json; charset=\"utf-16\"",
         "application/x-www-form-urlencoded",
@@ -129,7 +129,7 @@ async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as()
     ]
     .map(|kind| said("/body", kind))
     .into();
-    asks.push(Ask::post("/body").body(BODY));
+    asks.push(TestRequest::post("/body").body(BODY));
     for (name, value) in [
         ("Content-Encoding", "br"),
         ("content_encoding", "deflate"),
@@ -139,14 +139,14 @@ async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as()
         asks.push(said("/body", "application/json").field(name, value));
     }
     for name in ["Content.Type", "content_type"] {
-        asks.push(Ask::post("/body").field(name, "application/json").body(BODY));
+        asks.push(TestRequest::post("/body").field(name, "application/json").body(BODY));
     }
     for cut_short in [
         r#"{"from\u0000x":"2","from":"1"}"#,
         r#"{"from":"1","from\u0000x":"2"}"#,
         r#"{"from":"1","x":{"y\u0000":"2"}}"#,
     ] {
-        asks.push(Ask::post("/body").field("Content-Type", "application/json").body(cut_short));
+        asks.push(TestRequest::post("/body").field("Content-Type", "application/json").body(cut_short));
     }
     refused(&site, &gateway, "/body", "key-invalid", asks).await;
     for (count, kind) in (1..).zip(["application/json", "Application/Vnd.Pay+JSON; Charset=\"UTF-8\""]) {
@@ -157,13 +157,13 @@ async fn a_body_names_something_only_where_it_is_said_to_be_what_it_is_read_as()
 
 #[tokio::test]
 async fn where_it_is_written_that_every_body_is_json_nobody_has_to_say_so() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/routes/0/fence/key", "account/{body:/from}")
         .with("/routes/0/fence/body_type", "any");
     let gateway = Gateway::start(&policy).await;
-    let ask = Ask::post("/pay/1").body(r#"{"from": 7}"#);
+    let ask = TestRequest::post("/pay/1").body(r#"{"from": 7}"#);
     for (count, ask) in (1..).zip([ask.clone().field("Content-Type", "text/plain"), ask]) {
         assert_eq!(gateway.send(&ask).await.status, 200);
         assert_eq!(site.origin.request("/pay/1", count).await.key(), Some("account/7"));

@@ -11,11 +11,11 @@ use std::{collections::BTreeMap, fs};
 
 use fencegate_tests::prometheus::deploy;
 
-use self::story::{End, Form, Mode, Step, Story};
+use self::story::{AccessMode, CompareForm, RecipeStory, StoryStep, TransactionEnd};
 
 /// A file of statements: its sections, by the word after `-- `.
 struct Recipe {
-    form: Form,
+    form: CompareForm,
     sections: BTreeMap<String, String>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) trait Session {
 }
 
 impl Recipe {
-    fn read(database: &str, form: Form) -> Self {
+    fn read(database: &str, form: CompareForm) -> Self {
         let file = deploy().join("upstream").join(database).join(format!("{}.sql", form.word()));
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let sections = text.split("-- ").skip(1).map(|section| {
@@ -44,10 +44,10 @@ impl Recipe {
     }
 
     /// Statements that claim one key, with the values in their places as a driver puts them there.
-    fn claim(&self, mode: Mode, key: &str, mark: &str) -> (Option<String>, String) {
+    fn claim(&self, mode: AccessMode, key: &str, mark: &str) -> (Option<String>, String) {
         let filled = |statement: &str| {
             // None of them has a quote in it: that is their grammar.
-            let mark = if self.form == Form::Token { format!("'{mark}'") } else { mark.to_owned() };
+            let mark = if self.form == CompareForm::Token { format!("'{mark}'") } else { mark.to_owned() };
             let statement = statement.replace(":token", &mark).replace(":number", &mark);
             statement.replace(":key", &format!("'{key}'"))
         };
@@ -55,7 +55,13 @@ impl Recipe {
     }
 
     /// Claims one key, in the transaction that the session has begun.
-    fn raise(&self, session: &mut dyn Session, mode: Mode, key: &str, mark: &str) -> Result<bool, String> {
+    fn raise(
+        &self,
+        session: &mut dyn Session,
+        mode: AccessMode,
+        key: &str,
+        mark: &str,
+    ) -> Result<bool, String> {
         let (row, raise) = self.claim(mode, key, mark);
         if let Some(row) = row {
             session.changed(&row)?;
@@ -87,7 +93,7 @@ pub(crate) fn runs(session: &mut dyn Session, statements: &str) {
 
 /// Every story of the vectors, each in an empty database.
 fn tells_all_stories(database: &str, session: &mut dyn Session) {
-    for form in [Form::Token, Form::Number] {
+    for form in [CompareForm::Token, CompareForm::Number] {
         assert_eq!(Recipe::read(database, form).wrong(session), None, "{form:?}");
     }
 }
@@ -95,7 +101,7 @@ fn tells_all_stories(database: &str, session: &mut dyn Session) {
 impl Recipe {
     /// The first step of a story whose claim passes but should not, or the reverse.
     fn wrong(&self, session: &mut dyn Session) -> Option<String> {
-        Story::all(self.form).into_iter().find_map(|story| {
+        RecipeStory::all(self.form).into_iter().find_map(|story| {
             self.make(session);
             let wrong = story.steps.iter().position(|step| self.plays(step, session) != step.passes);
             Self::drop_all(session);
@@ -104,12 +110,12 @@ impl Recipe {
     }
 
     /// True if the step passes, in a transaction of its own.
-    fn plays(&self, step: &Step, session: &mut dyn Session) -> bool {
+    fn plays(&self, step: &StoryStep, session: &mut dyn Session) -> bool {
         let mark = step.mark(self.form);
         runs(session, "BEGIN;");
         let mut raised = step.keys.iter().map(|key| self.raise(session, step.mode, key, mark));
         let passes = raised.all(|raised| raised.unwrap_or_else(|code| panic!("{code}")));
-        runs(session, if passes && step.end == End::Commit { "COMMIT;" } else { "ROLLBACK;" });
+        runs(session, if passes && step.end == TransactionEnd::Commit { "COMMIT;" } else { "ROLLBACK;" });
         passes
     }
 }
@@ -118,7 +124,7 @@ impl Recipe {
 fn the_pages_show_the_statements_that_are_run() {
     for database in ["postgresql", "mariadb", "sqlite"] {
         let page = fs::read_to_string(deploy().join("upstream").join(database).join("README.md"));
-        let (page, recipe) = (page.expect("shipped"), Recipe::read(database, Form::Token));
+        let (page, recipe) = (page.expect("shipped"), Recipe::read(database, CompareForm::Token));
         for shown in recipe.sections.get("row").into_iter().chain([&recipe.sections["write"]]) {
             assert!(page.contains(shown), "{database}: {shown}");
         }
@@ -128,8 +134,8 @@ fn the_pages_show_the_statements_that_are_run() {
 /// A deleted row is refused by the floor. Nothing is deleted or refused before its time.
 fn forgets_nothing(database: &str, session: &mut dyn Session) {
     for (form, [first, second, third, fourth]) in [
-        (Form::Token, ["05", "09", "0a", "0b"].map(token)),
-        (Form::Number, ["5", "9", "10", "11"].map(str::to_owned)),
+        (CompareForm::Token, ["05", "09", "0a", "0b"].map(token)),
+        (CompareForm::Number, ["5", "9", "10", "11"].map(str::to_owned)),
     ] {
         let recipe = Recipe::read(database, form);
         recipe.make(session);
@@ -139,29 +145,29 @@ fn forgets_nothing(database: &str, session: &mut dyn Session) {
             runs(session, if passes { "COMMIT;" } else { "ROLLBACK;" });
             passes
         };
-        assert!(passes(session, Mode::Exclusive, "old", &first));
-        assert!(passes(session, Mode::Shared, "read", &second));
+        assert!(passes(session, AccessMode::Exclusive, "old", &first));
+        assert!(passes(session, AccessMode::Shared, "read", &second));
         recipe.forget(session, 3600);
-        assert!(passes(session, Mode::Exclusive, "late", &first), "no floor before its time");
+        assert!(passes(session, AccessMode::Exclusive, "late", &first), "no floor before its time");
         // The first call only records how far all marks are. The second call raises the floor to that.
         recipe.forget(session, 0);
-        assert!(passes(session, Mode::Exclusive, "new", &fourth));
+        assert!(passes(session, AccessMode::Exclusive, "new", &fourth));
         recipe.forget(session, 0);
         assert_eq!(resources(session), ["late", "new", "old", "read"], "the floor has just been raised");
-        assert!(!passes(session, Mode::Exclusive, "other", &second), "not above the floor");
-        assert!(!passes(session, Mode::Shared, "other", &second), "nor is this");
-        assert!(passes(session, Mode::Exclusive, "another", &third));
+        assert!(!passes(session, AccessMode::Exclusive, "other", &second), "not above the floor");
+        assert!(!passes(session, AccessMode::Shared, "other", &second), "nor is this");
+        assert!(passes(session, AccessMode::Exclusive, "another", &third));
         recipe.forget(session, 3600);
         assert_eq!(resources(session).len(), 5, "nothing before its time");
         recipe.forget(session, 0);
         assert_eq!(resources(session), ["another", "new"]);
         for key in ["old", "read", "late"] {
             assert!(
-                !passes(session, Mode::Exclusive, key, &first),
+                !passes(session, AccessMode::Exclusive, key, &first),
                 "{key} was forgotten, and its mark was not"
             );
             assert!(
-                !passes(session, Mode::Shared, key, &second),
+                !passes(session, AccessMode::Shared, key, &second),
                 "{key} was forgotten, and its mark was not"
             );
         }

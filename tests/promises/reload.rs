@@ -5,16 +5,16 @@ mod resources;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Launch},
+    client::TestRequest,
+    gateway::{Gateway, GatewayLaunch},
     origin::{Act, Origin},
     patience::QUIET,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
-fn unmatched_to_nobody(site: &Site) -> Policy {
+fn unmatched_to_nobody(site: &TestSite) -> TestPolicy {
     site.policy("gw-1").route(json!({
         "name": "ping", "upstream": "ledger", "fence": "none",
         "match": {"methods": ["PUT"], "path": "/ping"},
@@ -27,7 +27,7 @@ async fn metric(gateway: &Gateway, name: &str, labels: &[&str]) -> f64 {
 
 #[tokio::test]
 async fn a_bad_file_changes_nothing_and_is_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
     let before = metric(&gateway, "fencegate_config_info", &[]).await;
@@ -37,7 +37,7 @@ async fn a_bad_file_changes_nothing_and_is_told() {
     let said = report["said"][0].as_str().unwrap_or_default();
     assert!(said.contains("error[FG0203]") && said.contains("policy.yaml"), "{said}");
     gateway.says("the refusal", |line| line.message().starts_with("config.refused")).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(metric(&gateway, "fencegate_config_last_reload_successful", &[]).await, 0.0);
     assert_eq!(metric(&gateway, "fencegate_config_reloads_total", &["result=\"refused\""]).await, 1.0);
     assert_eq!(metric(&gateway, "fencegate_config_info", &[]).await, before);
@@ -52,7 +52,7 @@ async fn a_bad_file_changes_nothing_and_is_told() {
 #[tokio::test]
 async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys() {
     const CANARY: &str = "canary-5c1e";
-    let (site, home) = (Site::fresh().await, tempfile::tempdir().expect("a place"));
+    let (site, home) = (TestSite::fresh().await, tempfile::tempdir().expect("a place"));
     let policy = site.policy("gw-1").with("/log", json!({"keys": "off"}));
     let gateway = Gateway::start(&policy).await;
     let unusable = home.path().join("ca.pem");
@@ -67,14 +67,14 @@ async fn a_file_that_is_refused_at_the_last_step_does_not_let_the_log_tell_keys(
     // The log line of a retired tenure contains its key.
     let path = format!("/pay/{CANARY}");
     site.origin.script(&path, [Act::Reset]);
-    assert_eq!(gateway.send(&Ask::post(&path)).await.status, 502);
+    assert_eq!(gateway.send(&TestRequest::post(&path)).await.status, 502);
     gateway.says("the end of the tenure", |line| line.message() == "tenure.retired").await;
     assert!(!gateway.log().contains(CANARY), "{}", gateway.log());
 }
 
 #[tokio::test]
 async fn a_dry_run_says_what_would_change_and_changes_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let other = unmatched_to_nobody(&site)
         .with("/routes/0/fence/key", "konto/{path.account}")
@@ -88,31 +88,31 @@ async fn a_dry_run_says_what_would_change_and_changes_nothing() {
         "upstreams": ["ledger"], "forgets": [], "settings": [], "restart": ["zookeeper"],
     });
     assert_eq!((code, &report["result"], &report["difference"]), (Some(0), &json!("dry"), &difference));
-    assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.reason(), "no-route");
+    assert_eq!(gateway.send(&TestRequest::with_method("PUT", "/ping")).await.reason(), "no-route");
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"], &report["difference"]), (Some(0), &json!("applied"), &difference));
-    assert_eq!(gateway.send(&Ask::with_method("PUT", "/ping")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::with_method("PUT", "/ping")).await.status, 200);
 }
 
 /// A reload also takes over settings outside of routes and upstreams.
 #[tokio::test]
 async fn limits_of_the_listener_are_taken_over() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&Ask::get("/before")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/before")).await.status, 200);
     gateway.rewrite(&policy.with("/listeners/public/hosts", json!(["pay.example"])));
     let (code, report) = gateway.reload(&[]).await;
     assert_eq!((code, &report["result"]), (Some(0), &json!("applied")), "{report}");
-    assert_eq!(gateway.send(&Ask::get("/after")).await.reason(), "misdirected");
+    assert_eq!(gateway.send(&TestRequest::get("/after")).await.reason(), "misdirected");
 }
 
 #[tokio::test]
 async fn sighup_and_a_watched_file_are_read_again() {
-    let site = Site::fresh().await;
-    let gateway = Launch::new(&site.policy("gw-1")).watching().start().await;
+    let site = TestSite::fresh().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).watching().start().await;
     gateway.becomes_ready().await;
-    let ping = Ask::with_method("PUT", "/ping");
+    let ping = TestRequest::with_method("PUT", "/ping");
     gateway.rewrite(&unmatched_to_nobody(&site));
     gateway.says("the change of the file", |line| line.message() == "config.reloaded").await;
     assert_eq!(gateway.send(&ping).await.status, 200);
@@ -126,21 +126,21 @@ async fn sighup_and_a_watched_file_are_read_again() {
 
 #[tokio::test]
 async fn what_runs_ends_under_the_plan_it_began_with() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let elsewhere = Origin::start();
     let (pay, get) = (site.origin.holds("/pay/7"), site.origin.holds("/slow"));
-    let running = [gateway.begin(Ask::post("/pay/7")), gateway.begin(Ask::get("/slow"))];
+    let running = [gateway.begin(TestRequest::post("/pay/7")), gateway.begin(TestRequest::get("/slow"))];
     site.origin.request("/pay/7", 1).await;
     site.origin.request("/slow", 1).await;
     let endpoint = format!("http://{}", elsewhere.door("gw-1"));
     gateway.rewrite(&site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([endpoint])));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
-    assert_eq!(gateway.send(&Ask::get("/slow")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/slow")).await.status, 200);
     assert_eq!((elsewhere.count("/slow"), site.origin.count("/slow")), (1, 1));
     // The key is the same in both plans. The next request waits for the first one, and goes to the endpoint of the
     // new plan.
-    let next = gateway.begin(Ask::post("/pay/7"));
+    let next = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(elsewhere.count("/pay/7"), 0);
     pay.let_go();
@@ -155,10 +155,10 @@ async fn what_runs_ends_under_the_plan_it_began_with() {
 /// Each reload reports the settings that need a restart, until the file takes them back.
 #[tokio::test]
 async fn a_change_that_needs_a_restart_is_told_until_it_is_taken_back() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
-    let restart = async |policy: &Policy| {
+    let restart = async |policy: &TestPolicy| {
         gateway.rewrite(policy);
         let (code, report) = gateway.reload(&[]).await;
         assert_eq!(code, Some(0), "{report}");

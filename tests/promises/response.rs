@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw},
+    client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
     history::History,
-    origin::{Act, Latch, Reply},
+    origin::{Act, Latch, OriginReply},
     patience::QUIET,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -21,14 +21,16 @@ fn pattern(length: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn bodies_of_every_size_pass_intact_both_ways() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     for length in [0, 1, 65_535, MIB - 1, MIB, MIB + 1, 5 * MIB] {
         let body = pattern(length);
         let sent = &body[..length.min(MIB)];
-        for (path, ask) in [("/pay/7", Ask::post("/pay/7").body(sent.to_vec())), ("/read", Ask::get("/read"))]
-        {
-            let reply = Reply::with_body(body.clone());
+        for (path, ask) in [
+            ("/pay/7", TestRequest::post("/pay/7").body(sent.to_vec())),
+            ("/read", TestRequest::get("/read")),
+        ] {
+            let reply = OriginReply::with_body(body.clone());
             site.origin.script(path, [Act::now(reply.clone()), Act::now(reply.trailer("X-Sum", "9"))]);
             for chunked in [false, true] {
                 let before = site.origin.count(path);
@@ -47,34 +49,34 @@ async fn bodies_of_every_size_pass_intact_both_ways() {
 
 #[tokio::test]
 async fn a_large_answer_holds_its_resource_until_the_upstream_has_sent_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
-    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::with_body(pattern(5 * MIB)))]);
-    let large = one.begin(Ask::post("/pay/7"));
+    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::with_body(pattern(5 * MIB)))]);
+    let large = one.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
-    let next = two.begin(Ask::post("/pay/7"));
+    let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
     latch.let_go();
     let answer = large.answer().await;
     assert!(answer.body == pattern(5 * MIB));
-    assert_eq!(answer.outcome(), Some(Outcome::Done));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::Done));
     assert_eq!(next.answer().await.status, 200);
     History::of(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_upstream_has_sent_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let latch = Latch::default();
-    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), Reply::with_body(pattern(5 * MIB)))]);
-    let mut reader = Raw::connect(one.public).await.expect("listens");
+    site.origin.script("/pay/7", [Act::HoldInBody(latch.clone(), OriginReply::with_body(pattern(5 * MIB)))]);
+    let mut reader = RawClient::connect(one.public).await.expect("listens");
     reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     reader.head().await.expect("a head");
     reader.reset().expect("still connected");
-    let next = two.begin(Ask::post("/pay/7"));
+    let next = two.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "the key was given on within an answer");
     latch.let_go();
@@ -85,32 +87,36 @@ async fn a_client_that_leaves_within_a_large_answer_frees_nothing_before_the_ups
 /// The answer is larger than the kernel buffers: the gateway cannot have sent all of it before the client reads.
 #[tokio::test]
 async fn a_large_answer_holds_its_resource_until_a_slow_reader_has_it() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let two = Gateway::start(&site.policy("gw-2").with("/routes/0/fence/wait", "500ms")).await;
-    site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);
-    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
+    let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     let mut answer = reader.head().await.expect("a head");
 
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 423, "given on while the answer was on its way");
+    assert_eq!(
+        two.send(&TestRequest::post("/pay/7")).await.status,
+        423,
+        "given on while the answer was on its way"
+    );
     reader.body(&mut answer).await.expect("a complete answer");
     assert!(answer.body == pattern(48 * MIB));
-    assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 /// A reader that has stopped reading holds the resource for `response_body_idle`, and no longer.
 #[tokio::test]
 async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idle_limit() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/response_body_idle", "500ms");
     let gateway = Gateway::start(&policy).await;
-    site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);
-    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
+    let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     reader.say("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await.expect("connected");
     let mut answer = reader.head().await.expect("a head");
 
-    let next = gateway.send(&Ask::post("/pay/7")).await;
+    let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(next.status, 200);
     assert!(next.took() < Duration::from_secs(3), "took {:?}", next.took());
     reader.body(&mut answer).await.expect_err("cut off, not completed");
@@ -122,15 +128,15 @@ async fn a_reader_that_stopped_reading_holds_its_resource_no_longer_than_the_idl
 /// of a finished request unknown.
 #[tokio::test]
 async fn a_reader_that_drips_holds_its_resource_for_a_total_time_and_makes_no_outcome_unknown() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/response_body_total", "1s")
         .with("/routes/0/fence/once", json!({"store": "zookeeper"}))
         .with("/routes/0/fence/wait", "8s");
     let gateway = Gateway::start(&policy).await;
-    site.origin.script("/pay/7", [Act::now(Reply::with_body(pattern(48 * MIB)))]);
-    let mut reader = Raw::connect_narrow(gateway.public).await.expect("listens");
+    site.origin.script("/pay/7", [Act::now(OriginReply::with_body(pattern(48 * MIB)))]);
+    let mut reader = RawClient::connect_narrow(gateway.public).await.expect("listens");
     let request = "POST /pay/7 HTTP/1.1\r\nHost: a\r\nIdempotency-Key: one\r\nContent-Length: 0\r\n\r\n";
     reader.say(request).await.expect("connected");
     let mut answer = reader.head().await.expect("a head");
@@ -139,11 +145,11 @@ async fn a_reader_that_drips_holds_its_resource_for_a_total_time_and_makes_no_ou
         reader.body(&mut answer).await
     });
 
-    let next = gateway.send(&Ask::post("/pay/7").field("Idempotency-Key", "two")).await;
+    let next = gateway.send(&TestRequest::post("/pay/7").field("Idempotency-Key", "two")).await;
     assert_eq!(next.status, 200, "{next:?}");
     assert!(next.took() < Duration::from_secs(5), "took {:?}", next.took());
-    let again = gateway.send(&Ask::post("/pay/7").field("Idempotency-Key", "one")).await;
-    assert_eq!((again.outcome(), site.origin.count("/pay/7")), (Some(Outcome::Done), 2), "{again:?}");
+    let again = gateway.send(&TestRequest::post("/pay/7").field("Idempotency-Key", "one")).await;
+    assert_eq!((again.outcome(), site.origin.count("/pay/7")), (Some(FencingOutcome::Done), 2), "{again:?}");
     let unknown = gateway.metrics().await.sum("fencegate_outcome_unknown_total", &[]);
     assert!(unknown < 0.5, "{unknown}");
     dripping.abort();

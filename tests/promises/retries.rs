@@ -14,7 +14,9 @@ use std::{
     thread,
 };
 
-use fencegate_tests::{client::Ask, gateway::Gateway, origin::Act, prometheus::deploy, scratch, site::Site};
+use fencegate_tests::{
+    client::TestRequest, gateway::Gateway, origin::Act, prometheus::deploy, scratch, site::TestSite,
+};
 use tokio::task::spawn_blocking;
 
 use super::clients::{fetched_by_npm, kept, run, venv};
@@ -29,9 +31,9 @@ fn block(heading: &str) -> String {
 }
 
 /// A client as its users have it: a command that asks the URL behind it, once by its own account.
-struct Client(Vec<String>);
+struct RetryingClient(Vec<String>);
 
-impl Client {
+impl RetryingClient {
     fn new(words: &[&str]) -> Self {
         Self(words.iter().map(|&word| word.to_owned()).collect())
     }
@@ -62,12 +64,12 @@ fn breaks_off() -> (String, Arc<AtomicUsize>) {
 
 /// Sends a request for a key that is held, a request with an unknown outcome, and a request over a connection that
 /// breaks.
-async fn repeats_what_was_not_dispatched_and_nothing_else(client: &Client) {
-    let site = Site::fresh().await;
+async fn repeats_what_was_not_dispatched_and_nothing_else(client: &RetryingClient) {
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "100ms")).await;
     let url = |path: &str| format!("http://{}{path}", gateway.public);
 
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let locked = ["reason=\"locked\""];
     let refused = async {
         gateway.series_reaches("fencegate_rejections_total", &locked, 1.0).await;
@@ -90,7 +92,10 @@ async fn repeats_what_was_not_dispatched_and_nothing_else(client: &Client) {
 #[tokio::test]
 async fn curl_in_a_loop() {
     let script = block("curl") + "fenced -d hi \"$1\"\n";
-    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&["bash", "-c", &script, "fenced"])).await;
+    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[
+        "bash", "-c", &script, "fenced",
+    ]))
+    .await;
 }
 
 #[tokio::test]
@@ -98,7 +103,7 @@ async fn urllib3() {
     let python = venv("urllib3", "urllib3==2.5.0").await;
     let ask = "import sys\nanswer = fenced.request('POST', sys.argv[1], body=b'hi')\nsys.exit(answer.status != 200)\n";
     let program = block("urllib3") + ask;
-    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&[&python, "-c", &program])).await;
+    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[&python, "-c", &program])).await;
 }
 
 const JAVA: &str = "
@@ -115,7 +120,7 @@ async fn the_client_of_java() {
     let home = scratch::place();
     let imports = "import java.net.URI;\nimport java.net.http.*;\nimport java.util.Set;\n\nclass Ask {\n";
     let file = written(home.path(), "Ask.java", &(imports.to_owned() + &block("Java HttpClient") + JAVA));
-    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&["java", &file])).await;
+    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&["java", &file])).await;
 }
 
 const GO: &str = "
@@ -139,7 +144,7 @@ async fn retryablehttp_of_go() {
     // Debian's sources, and nothing from the network.
     let words = ["GO111MODULE=off", "GOPATH=/usr/share/gocode", &cache, "go", "build", "-o", &program, &file];
     run("env", &words).await;
-    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&[&program])).await;
+    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[&program])).await;
 }
 
 #[tokio::test]
@@ -148,7 +153,7 @@ async fn axios_with_axios_retry() {
     let required = "const axios = require('axios');\nconst axiosRetry = require('axios-retry').default;\n";
     let ask = "fenced.post(process.argv[1], 'hi').then(() => process.exit(0), () => process.exit(1));\n";
     let program = required.to_owned() + &block("axios-retry") + ask;
-    repeats_what_was_not_dispatched_and_nothing_else(&Client::new(&[
+    repeats_what_was_not_dispatched_and_nothing_else(&RetryingClient::new(&[
         "env", &modules, "node", "-e", &program,
     ]))
     .await;

@@ -4,15 +4,15 @@ use std::{path::Path, time::Duration};
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    faulty_link::{Fate, FaultyLink, Operation},
-    gateway::{Gateway, Launch, command, write_policy},
+    client::{FencingOutcome, TestRequest},
+    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
+    gateway::{Gateway, GatewayLaunch, command, write_policy},
     guarded::operator,
     history::History,
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
     zookeeper::OwnZooKeeper,
 };
 use serde_json::{Value, json};
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 async fn pays(gateway: &Gateway) -> Token {
     let mut paid = Vec::new();
     while paid.len() < 60 {
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         // Shortly after a server has stopped and come back, a session may have to be proven anew.
-        if answer.outcome() == Some(Outcome::NotDispatched) {
+        if answer.outcome() == Some(FencingOutcome::NotDispatched) {
             gateway.becomes_ready().await;
             continue;
         }
@@ -33,12 +33,12 @@ async fn pays(gateway: &Gateway) -> Token {
     *paid.last().expect("sixty")
 }
 
-async fn refuses(site: &Site, gateway: &Gateway) {
+async fn refuses(site: &TestSite, gateway: &Gateway) {
     let before = site.origin.log().records.len();
     gateway.series_becomes("fencegate_zk_rolled_back", &["session=\"0\""], 1.0).await;
-    let refused = gateway.send(&Ask::post("/pay/7")).await;
+    let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "rolled-back"), "{}", gateway.log());
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(refused.field("retry-after").is_some());
     let ready = gateway.admin("/ready").await;
     let said = String::from_utf8_lossy(&ready.body).into_owned();
@@ -47,10 +47,10 @@ async fn refuses(site: &Site, gateway: &Gateway) {
     let page = String::from_utf8_lossy(&gateway.admin("/").await.body).into_owned();
     assert!(page.contains("FG0503"), "{page}");
     assert_eq!(site.origin.log().records.len(), before, "something was sent");
-    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200, "unfenced requests go on");
+    assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200, "unfenced requests go on");
 }
 
-async fn era(policy: &Policy, arguments: &[&str]) -> (Option<i32>, Value, String) {
+async fn era(policy: &TestPolicy, arguments: &[&str]) -> (Option<i32>, Value, String) {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let all = [&["era", arguments[0], "-c", &file, "--format", "json"], &arguments[1..]].concat();
@@ -59,7 +59,7 @@ async fn era(policy: &Policy, arguments: &[&str]) -> (Option<i32>, Value, String
     (output.status.code(), said, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-async fn init(policy: &Policy) {
+async fn init(policy: &TestPolicy) {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     operator(&["era", "init", "-c", &file]).await;
@@ -68,7 +68,7 @@ async fn init(policy: &Policy) {
 /// Only the memory of the process knows the tokens that ZooKeeper has forgotten.
 #[tokio::test]
 async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     let site = site.comparing();
     let gateway = site.gateway("gw-1").await;
     let (zookeeper, backup) = zookeeper.backed_up().await;
@@ -78,7 +78,7 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     let _zookeeper = zookeeper.restored(&backup).await;
     refuses(&site, &gateway).await;
     // This gateway has seen no tokens itself.
-    let other = Launch::new(&site.policy("gw-2")).start().await;
+    let other = GatewayLaunch::new(&site.policy("gw-2")).start().await;
     refuses(&site, &other).await;
     let meta: Value = serde_json::from_slice(&site.tree().await.data("/meta").await).expect("JSON");
     assert!(meta["suspect"]["highest"].as_u64() >= Some(last.number()), "{meta}");
@@ -102,7 +102,7 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
     for gateway in [&gateway, &other] {
         gateway.becomes_ready().await;
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
         assert!(gateway.metrics().await.sum("fencegate_zk_rolled_back", &[]) < 0.5);
@@ -110,14 +110,14 @@ async fn a_running_gateway_notices_a_restored_zookeeper_and_tells_all_others() {
     History::of(&site.origin.log()).assert_holds();
 }
 
-fn remembering(site: &Site, state: &Path) -> Policy {
+fn remembering(site: &TestSite, state: &Path) -> TestPolicy {
     site.policy("gw-1").with("/state_dir", state.display().to_string())
 }
 
 #[tokio::test]
 async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was_wiped() {
     let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
-    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let site = TestSite::at(zookeeper.server.address()).await.comparing();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
@@ -125,14 +125,14 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
 
     let _zookeeper = zookeeper.wiped().await;
     // `--init` makes no new installation in the place of a wiped one.
-    let gateway = Launch::new(&policy).start().await;
+    let gateway = GatewayLaunch::new(&policy).start().await;
     refuses(&site, &gateway).await;
     assert_eq!(site.tree().await.paths().await, [""; 0]);
     init(&site.policy("gw-1")).await;
     gateway.says("that it is another one", |line| line.text().contains("this gateway has served")).await;
     refuses(&site, &gateway).await;
     gateway.stops().await;
-    let gateway = Launch::new(&policy).start().await;
+    let gateway = GatewayLaunch::new(&policy).start().await;
     refuses(&site, &gateway).await;
 
     // The command runs as on another machine, without a `state_dir`.
@@ -140,7 +140,7 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
     let (code, bumped, log) = era(&site.policy("gw-1"), &["bump", "--at-least", &number]).await;
     assert_eq!(code, Some(0), "{log}");
     gateway.becomes_ready().await;
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
     History::of(&site.origin.log()).assert_holds();
@@ -155,27 +155,27 @@ async fn a_gateway_that_is_restarted_with_its_state_dir_knows_that_zookeeper_was
 #[tokio::test]
 async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
     let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
-    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let site = TestSite::at(zookeeper.server.address()).await.comparing();
     let policy = remembering(&site, state.path());
     init(&policy).await;
     let (zookeeper, backup) = zookeeper.backed_up().await;
     let (code, _, log) = era(&policy, &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
-    let gateway = Launch::new(&policy).without_init().start().await;
+    let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.becomes_ready().await;
     let last = pays(&gateway).await;
     gateway.stops().await;
 
     let _zookeeper = zookeeper.restored(&backup).await;
-    let gateway = Launch::new(&policy).without_init().start().await;
+    let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     refuses(&site, &gateway).await;
-    let other = Launch::new(&site.policy("gw-2")).without_init().start().await;
+    let other = GatewayLaunch::new(&site.policy("gw-2")).without_init().start().await;
     refuses(&site, &other).await;
     let (code, bumped, log) = era(&site.policy("gw-3"), &["bump"]).await;
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(bumped["era"], json!(2), "the number of an era that was is not used again");
     other.becomes_ready().await;
-    let answer = other.send(&Ask::post("/pay/7")).await;
+    let answer = other.send(&TestRequest::post("/pay/7")).await;
     assert!(answer.token().is_some_and(|token| token.number() > last.number()), "{answer:?}");
     History::of(&site.origin.log()).assert_holds();
 }
@@ -184,7 +184,7 @@ async fn a_restored_older_era_is_marked_for_those_that_have_seen_nothing() {
 #[tokio::test]
 async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_the_first_moment() {
     let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
-    let site = Site::at(zookeeper.server.address()).await.comparing();
+    let site = TestSite::at(zookeeper.server.address()).await.comparing();
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
@@ -193,15 +193,15 @@ async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_th
     gateway.stops().await;
 
     let _zookeeper = zookeeper.wiped().await;
-    let new = Launch::new(&site.policy("gw-2")).without_init().start().await;
+    let new = GatewayLaunch::new(&site.policy("gw-2")).without_init().start().await;
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let number = last.number().to_string();
     operator(&["era", "init", "-c", &file, "--at-least", &number, "--installation", &name]).await;
     new.becomes_ready().await;
-    let answer = new.send(&Ask::post("/pay/7")).await;
+    let answer = new.send(&TestRequest::post("/pay/7")).await;
     assert!(answer.token().is_some_and(|token| token.number() > last.number() + (1 << 32)), "{answer:?}");
-    let gateway = Launch::new(&policy).without_init().start().await;
+    let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.becomes_ready().await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     assert_eq!(shown["ensemble"].as_str(), Some(&*name));
@@ -210,7 +210,7 @@ async fn an_installation_that_was_wiped_is_made_again_with_larger_tokens_from_th
 
 #[tokio::test]
 async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
-    let (site, state) = (Site::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::place());
     init(&site.policy("gw-1")).await;
     let (missing, damaged) = (state.path().join("none"), state.path());
     std::fs::write(damaged.join("seen-00000000000000000000000000000000.json"), "?").expect("our own");
@@ -231,7 +231,7 @@ async fn an_era_begins_and_is_shown_where_state_dir_is_missing_or_damaged() {
 #[tokio::test]
 async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_installation_can_keep_its_name() {
     let (zookeeper, state) = (OwnZooKeeper::start(), scratch::place());
-    let site = Site::at(zookeeper.server.address()).await;
+    let site = TestSite::at(zookeeper.server.address()).await;
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
@@ -247,14 +247,14 @@ async fn what_this_machine_has_seen_counts_without_being_asked_for_and_an_instal
     let (code, bumped, log) = era(&policy, &["bump", "--installation", &name]).await;
     assert_eq!((code, bumped["ensemble"].as_str()), (Some(0), Some(name.as_str())), "{log}");
     assert!(bumped["base"].as_u64() >= Some(last.number() + (1 << 32)), "{bumped}");
-    let gateway = Launch::new(&policy).without_init().start().await;
+    let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.becomes_ready().await;
     assert!(pays(&gateway).await.number() > last.number() + (1 << 32));
 }
 
 #[tokio::test]
 async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
     let last = pays(&gateway).await;
@@ -264,7 +264,7 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
     assert_eq!(code, Some(1));
     assert!(log.contains("gw-1-") && log.contains("fencegate drain"), "{log}");
     assert_eq!((tree.data("/meta").await, tree.members().await.len()), (meta, members), "something changed");
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
     gateway.stops().await;
     let paths = tree.paths().await;
@@ -284,7 +284,7 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
     let (code, _, log) = era(&policy, &["bump", "--at-least", "9223372036854775807", "--force"]).await;
     assert_eq!(code, Some(1));
     assert!(log.contains("leaves no room"), "{log}");
-    let gateway = Launch::new(&policy).without_init().start().await;
+    let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.becomes_ready().await;
     let next = pays(&gateway).await;
     assert!(next.number() > 999_999_999_999_999 + (1 << 32) && next > last, "{next}");
@@ -293,12 +293,12 @@ async fn no_era_begins_while_a_gateway_is_registered_and_then_tokens_are_larger(
 
 #[tokio::test]
 async fn an_era_begins_once_whatever_is_lost_of_its_beginning() {
-    for fate in [Fate::AnswerLost, Fate::Vanishes] {
-        let site = Site::fresh().await;
-        let link = FaultyLink::to(site.zookeeper).await;
+    for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
+        let site = TestSite::fresh().await;
+        let link = ZooKeeperProxy::to(site.zookeeper).await;
         init(&site.policy("gw-1")).await;
         let policy = site.policy("gw-1").through(link.address());
-        let lost = link.trap(Operation::Era, fate.clone());
+        let lost = link.trap(LockOperation::Era, fate.clone());
         let ((code, bumped, log), ()) = tokio::join!(era(&policy, &["bump"]), lost.happened());
         assert_eq!(code, Some(0), "{fate:?}: {log}");
         let (_, shown, _) = era(&site.policy("gw-1"), &["show"]).await;

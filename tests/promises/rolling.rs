@@ -3,26 +3,28 @@
 use std::net::SocketAddr;
 
 use fencegate::demo::child::Signal;
-use fencegate_tests::{gateway::Launch, policy::Policy, rolling_load::RollingLoad, site::Site};
+use fencegate_tests::{
+    gateway::GatewayLaunch, policy::TestPolicy, rolling_load::RollingLoad, site::TestSite,
+};
 
 const RESTARTS: usize = 10;
 
-fn policy(site: &Site, name: &str, address: SocketAddr) -> Policy {
+fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
     site.policy(name).cached().with("/listeners/public/address", address.to_string())
 }
 
 #[tokio::test]
 async fn ten_restarts_under_load_fail_no_request() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut gateway = Launch::new(&policy(&site, "gw-0", anywhere)).start().await;
+    let mut gateway = GatewayLaunch::new(&policy(&site, "gw-0", anywhere)).start().await;
     gateway.becomes_ready().await;
     let address = gateway.public;
     let load = RollingLoad::on(&[address]);
     for round in 1..=RESTARTS {
         let before = site.origin.count("/read");
         site.origin.request("/read", before + 10).await;
-        let next = Launch::new(&policy(&site, &format!("gw-{round}"), address)).beside().start().await;
+        let next = GatewayLaunch::new(&policy(&site, &format!("gw-{round}"), address)).beside().start().await;
         next.becomes_ready().await;
         gateway.signal(Signal::TERM);
         assert_eq!(gateway.exit().await.code(), Some(0), "round {round}");

@@ -6,45 +6,45 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::metrics::Metrics;
 use fencegate_lock::{
-    session::{nameplate::Nameplate, servers::Servers, settings::Settings},
+    session::{nameplate::LocalMember, servers::Servers, settings::SessionSettings},
     tenures::{
-        keeper::{Keeper, keeper},
-        wish::{Waits, Wish},
+        keeper::{LockManager, keeper},
+        wish::{LockRequest, WaitPlace},
     },
 };
 use fencegate_policies::{
     file,
     key::ResourceKey,
-    plan::{Gateway, Hold, Mode},
+    plan::{GatewayPlan, Hold, Mode},
     token::Token,
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
     randomness::SystemRandomness,
 };
-use fencegate_tests::site::Site;
+use fencegate_tests::site::TestSite;
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
 const LIMIT: u32 = 5;
 
-fn plan(site: &Site) -> Gateway {
+fn plan(site: &TestSite) -> GatewayPlan {
     let loaded = file::load(&site.policy("gw").with("/zookeeper/session_timeout", "10s").to_string());
     loaded.plan.expect("the policy of the tests is good")
 }
 
 /// A keeper whose queues are full after [`LIMIT`] nodes, and what ends it.
-fn limited(site: &Site) -> (Keeper, CancellationToken) {
+fn limited(site: &TestSite) -> (LockManager, CancellationToken) {
     let plan = plan(site);
     let clock: SharedClock = Arc::new(MachineClock);
     let (keeper, desks) = keeper(clock.clone(), 1);
     let stop = CancellationToken::new();
     for desk in desks {
-        let settings = Settings {
+        let settings = SessionSettings {
             complaints: Arc::default(),
             policy: plan.zookeeper.clone(),
             gateway: "gw".into(),
-            member: Nameplate::of(plan.fingerprint),
+            member: LocalMember::of(plan.fingerprint),
             init: true,
             memory: Arc::default(),
             sequence_limit: LIMIT,
@@ -61,24 +61,24 @@ fn limited(site: &Site) -> (Keeper, CancellationToken) {
     (keeper, stop)
 }
 
-fn key(site: &Site) -> ResourceKey {
+fn key(site: &TestSite) -> ResourceKey {
     let plan = plan(site);
     let path = fencegate_policies::path::CanonicalPath::parse("/pay/7");
     let found = plan.serving.routes.find("POST", &path, &()).ok().flatten().expect("the route of the tests");
     let fence = found.route.fence.as_ref().expect("it fences");
-    let values = fencegate_tests::values::FromPath(found.bound);
+    let values = fencegate_tests::values::PathValues(found.bound);
     fence.expand_all(&values).expect("a key").swap_remove(0)
 }
 
-async fn take(keeper: &Keeper, key: &ResourceKey) -> Token {
-    let wish = Wish {
+async fn take(keeper: &LockManager, key: &ResourceKey) -> Token {
+    let wish = LockRequest {
         keys: std::slice::from_ref(key),
         sites: &[],
         mode: Mode::Exclusive,
         hold: Hold::Strict,
         wait: Duration::from_secs(20),
         queue: 100,
-        waits: Waits::Here,
+        waits: WaitPlace::Here,
         delay: None,
         route: &"pay".into(),
     };
@@ -88,7 +88,7 @@ async fn take(keeper: &Keeper, key: &ResourceKey) -> Token {
 
 #[tokio::test]
 async fn a_full_queue_is_replaced_and_tokens_go_on_growing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     LocalSet::new()
         .run_until(async {
             let ((one, stop_one), (two, stop_two)) = (limited(&site), limited(&site));

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use fencegate::refusal::Reason;
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Pending, command, write_policy},
+    client::TestRequest,
+    gateway::{Gateway, PendingRequest, command, write_policy},
     guard::Guard,
-    guarded::{Guarded, operator},
-    held::Held,
-    leases::{Lease, Tokens},
+    guarded::{GuardedSite, operator},
+    held::HeldRequest,
+    leases::{ClientLease, LeaseTokens},
     origin::{Act, Latch},
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
     runbook::words,
     scratch,
-    site::Site,
+    site::TestSite,
     zookeeper,
 };
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ use super::printed::told;
 
 /// The moment when a command can be run. Some commands end the process that others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum When {
+enum CommandTiming {
     /// The gateway holds a key, and does not know what came of some operations.
     AtWork,
     /// It ends the gateway.
@@ -39,44 +39,44 @@ enum When {
 }
 
 /// A command as it stands in the runbook, and its words behind `fencegate`.
-struct Told {
+struct RunbookCommand {
     text: String,
     words: Vec<String>,
 }
 
-impl Told {
+impl RunbookCommand {
     /// Words in running text, such as `fencegate check`, have no option and are no whole command.
     fn of(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("fencegate ")?;
         rest.contains(" -").then(|| Self { text: text.to_owned(), words: words(rest) })
     }
 
-    fn when(&self) -> When {
+    fn when(&self) -> CommandTiming {
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         match words[..] {
-            ["drain", ..] => When::Ends,
-            ["era", "bump", ..] => When::Afterwards,
-            ["era", "init", ..] => When::Wiped,
-            ["guard", ..] if words.contains(&"--init") => When::Starts,
+            ["drain", ..] => CommandTiming::Ends,
+            ["era", "bump", ..] => CommandTiming::Afterwards,
+            ["era", "init", ..] => CommandTiming::Wiped,
+            ["guard", ..] if words.contains(&"--init") => CommandTiming::Starts,
             // The guard of this command has ended; `guard_backup` runs the command.
-            ["guard", "restore", ..] => When::Starts,
-            ["guard", "migrate", ..] => When::Starts,
-            _ => When::AtWork,
+            ["guard", "restore", ..] => CommandTiming::Starts,
+            ["guard", "migrate", ..] => CommandTiming::Starts,
+            _ => CommandTiming::AtWork,
         }
     }
 }
 
 /// An installation on a bad night.
-struct Night {
-    guarded: Guarded,
+struct RunbookFixture {
+    guarded: GuardedSite,
     _guard: Guard,
     gateway: Gateway,
     /// Of another installation; remembers operations in ZooKeeper.
     _other: Gateway,
-    held: Option<(Pending, Latch)>,
+    held: Option<(PendingRequest, Latch)>,
     /// A lease that nobody gives back.
-    lease: Lease,
-    _tokens: Tokens,
+    lease: ClientLease,
+    _tokens: LeaseTokens,
     /// Files as a machine would have them, with the addresses that the processes got.
     policy: String,
     guard_file: String,
@@ -87,15 +87,15 @@ struct Night {
 
 const KEY: &str = "account/held";
 
-impl Night {
+impl RunbookFixture {
     async fn falls() -> Self {
         let home = scratch::place();
-        let file = |name: &str, policy: &Policy| {
+        let file = |name: &str, policy: &TestPolicy| {
             let folder = home.path().join(name);
             std::fs::create_dir(&folder).expect("our own folder");
             write_policy(&folder, &policy.to_string()).display().to_string()
         };
-        let (guarded, tokens) = (Guarded::fresh().await, Tokens::default());
+        let (guarded, tokens) = (GuardedSite::fresh().await, LeaseTokens::default());
         let guard = guarded.launch().await.asking_for_a_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
         // One route remembers its operations. The request that is held belongs to an operation of its own.
@@ -104,13 +104,13 @@ impl Night {
         for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
             lost(&guarded.site, &gateway, path, n).await;
         }
-        let Held { request: asked, latch, .. } = guarded
+        let HeldRequest { request: asked, latch, .. } = guarded
             .site
             .origin
-            .holds_one(&gateway, Ask::post("/pay/held").field("idempotency-key", "held"))
+            .holds_one(&gateway, TestRequest::post("/pay/held").field("idempotency-key", "held"))
             .await;
 
-        let lease = Lease::of(&gateway, json!({"keys": ["job/held"], "ttl_ms": 30_000})).await;
+        let lease = ClientLease::of(&gateway, json!({"keys": ["job/held"], "ttl_ms": 30_000})).await;
         let remembering = guarded
             .site
             .policy("gw-2")
@@ -140,10 +140,10 @@ impl Night {
     }
 
     /// The command as somebody would type it this night.
-    async fn typed(&self, told: &Told) -> Vec<String> {
+    async fn typed(&self, told: &RunbookCommand) -> Vec<String> {
         let of_other = told.words[0] == "once";
         let policy = match told.when() {
-            When::Wiped => &self.wiped_policy,
+            CommandTiming::Wiped => &self.wiped_policy,
             _ if of_other => &self.other_policy,
             _ => &self.policy,
         };
@@ -164,7 +164,7 @@ impl Night {
             });
         }
         // The command would run until it is stopped, or asks a database. It is parsed with `--help`, and not run.
-        if told.when() == When::Starts {
+        if told.when() == CommandTiming::Starts {
             typed.push("--help".to_owned());
         }
         typed
@@ -193,9 +193,9 @@ async fn reference(list: &[&str]) -> String {
 }
 
 /// Sends an operation whose outcome stays unknown.
-async fn lost(site: &Site, gateway: &Gateway, path: &str, n: usize) {
+async fn lost(site: &TestSite, gateway: &Gateway, path: &str, n: usize) {
     site.origin.script(path, [Act::Reset]);
-    let ask = Ask::post(path).field("idempotency-key", &format!("op-{n}"));
+    let ask = TestRequest::post(path).field("idempotency-key", &format!("op-{n}"));
     assert_eq!(gateway.send(&ask).await.status, 502);
 }
 
@@ -206,7 +206,7 @@ async fn json(arguments: &[&str]) -> Value {
 
 /// Repeats the command until it succeeds. Some commands wait for the end of an operation or of a gateway's
 /// registration.
-async fn succeeds(typed: &[String], told: &Told) {
+async fn succeeds(typed: &[String], told: &RunbookCommand) {
     let arguments: Vec<&str> = typed.iter().map(String::as_str).collect();
     let done = async {
         loop {
@@ -223,13 +223,13 @@ async fn succeeds(typed: &[String], told: &Told) {
 
 #[tokio::test]
 async fn every_command_of_the_runbook_works_as_it_is_written() {
-    let mut commands: Vec<Told> =
-        told("deploy/RUNBOOK.md").iter().filter_map(|text| Told::of(text)).collect();
+    let mut commands: Vec<RunbookCommand> =
+        told("deploy/RUNBOOK.md").iter().filter_map(|text| RunbookCommand::of(text)).collect();
     assert!(commands.len() > 12, "not all were found: {}", commands.len());
-    commands.sort_by_key(Told::when);
-    let mut night = Night::falls().await;
+    commands.sort_by_key(RunbookCommand::when);
+    let mut night = RunbookFixture::falls().await;
     for told in commands {
-        if told.when() >= When::Ends
+        if told.when() >= CommandTiming::Ends
             && let Some((asked, latch)) = night.held.take()
         {
             latch.let_go();

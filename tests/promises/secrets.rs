@@ -2,19 +2,19 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use fencegate::bearer::Bearer;
+use fencegate::bearer::BearerToken;
 use fencegate_guard::ticket::{Signer, Verifier};
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Launch, command},
-    guarded::{Guarded, operator},
-    process::Process,
+    client::TestRequest,
+    gateway::{GatewayLaunch, command},
+    guarded::{GuardedSite, operator},
+    process::TestProcess,
     scratch,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::tls::Keys;
+use super::tls::TlsFiles;
 
 /// Files of secrets, and the words that must not be seen.
 struct Secrets {
@@ -66,9 +66,12 @@ impl Secrets {
 }
 
 /// Looks at everything that a process shows of itself.
-async fn look_around(process: &Process, token: &str, pages: &[&str], secrets: &Secrets) {
+async fn look_around(process: &TestProcess, token: &str, pages: &[&str], secrets: &Secrets) {
     for page in pages {
-        for ask in [Ask::get(page), Ask::get(page).field("authorization", &format!("Bearer {token}"))] {
+        for ask in [
+            TestRequest::get(page),
+            TestRequest::get(page).field("authorization", &format!("Bearer {token}")),
+        ] {
             let answer = ask.to(process.admin).await.expect("it answers");
             secrets.are_not_in(page, &format!("{} {:?}", answer.status, answer.fields));
             secrets.are_not_in(page, &format!("> {}", String::from_utf8_lossy(&answer.body)));
@@ -94,7 +97,7 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
     const TOKEN: &str = "canary-admin-token-4f1c9a7e";
     const OF_A_CLIENT: &str = "canary-of-a-client-8d27b3";
     const OF_ZOOKEEPER: &str = "canary-of-zookeeper-5b0e2d94";
-    let (guarded, keys, mut secrets) = (Guarded::fresh().await, Keys::new(), Secrets::new());
+    let (guarded, keys, mut secrets) = (GuardedSite::fresh().await, TlsFiles::new(), Secrets::new());
     let signing = secrets.ticket_key("signing.json").await;
     let public = secrets.path("public.json");
     fs::write(&public, operator(&["keys", "public", &signing]).await).expect("our own folder");
@@ -111,24 +114,25 @@ async fn no_secret_is_seen_in_any_log_page_metric_or_answer() {
         .with("/tickets", json!({"signing_key_file": signing}))
         .with("/zookeeper/digest", json!({"user": "fencegate", "password_file": password}))
         .with("/admin/auth", json!({"bearer_file": bearer}));
-    let gateway = Launch::new(&policy).talkative().start().await;
+    let gateway = GatewayLaunch::new(&policy).talkative().start().await;
     let secured = policy
         .clone()
         .with("/name", "gw-2")
         .with("/listeners/public/tls", json!({"certificates": [certificate]}));
-    let secured = Launch::new(&secured).talkative().start().await;
+    let secured = GatewayLaunch::new(&secured).talkative().start().await;
     gateway.becomes_ready().await;
 
     for path in ["/pay/7", "/pay/7", "/none"] {
-        let ask = Ask::post(path)
+        let ask = TestRequest::post(path)
             .field("authorization", &format!("Bearer {OF_A_CLIENT}"))
             .field("cookie", &format!("session={OF_A_CLIENT}"));
         let answer = gateway.send(&ask).await;
         secrets.are_not_in(path, &format!("{:?} {}", answer.fields, String::from_utf8_lossy(&answer.body)));
     }
     // Plain text on a port for TLS, and a forged token at the guard.
-    drop(Ask::get("/x").to(secured.public).await);
-    let forged = Ask::post("/pay/7").field("fencing-token", "v1-0").field("authorization", OF_A_CLIENT);
+    drop(TestRequest::get("/x").to(secured.public).await);
+    let forged =
+        TestRequest::post("/pay/7").field("fencing-token", "v1-0").field("authorization", OF_A_CLIENT);
     assert_ne!(guard.send(&forged).await.status, 200);
     for gateway in [&gateway, &secured] {
         look_around(gateway, TOKEN, &GATEWAYS, &secrets).await;
@@ -158,7 +162,7 @@ async fn no_secret_is_seen_in_what_holds_it() {
         format!("{:?}", Signer::from_key_file(&signing).expect("a key")),
         format!("{:?}", Signer::from_secret_file(&shared).expect("a secret")),
         format!("{:?}", Verifier::from_secret_file(&shared).expect("a secret")),
-        format!("{:?}", Bearer::open(&bearer).expect("a token")),
+        format!("{:?}", BearerToken::open(&bearer).expect("a token")),
     ] {
         secrets.are_not_in("Debug", &shown);
     }
@@ -170,7 +174,7 @@ async fn no_secret_is_seen_in_what_holds_it() {
 async fn a_file_of_secrets_that_cannot_be_used_is_not_quoted() {
     const LINES: [&str; 3] =
         ["canary of a wrong file 51d0c2aa", "and a second line of it", "Q2FuYXJ5T2ZBQmFkS2V5MDEyMzQ1"];
-    let (guarded, mut secrets) = (Guarded::fresh().await, Secrets::new());
+    let (guarded, mut secrets) = (GuardedSite::fresh().await, Secrets::new());
     let [first, second, key] = LINES;
     secrets.words.extend(LINES.map(str::to_owned));
     let bad = secrets.write("bad", &format!("{first}\n{second}\n"));
@@ -185,7 +189,7 @@ async fn a_file_of_secrets_that_cannot_be_used_is_not_quoted() {
         ("/admin/auth", json!({"bearer_file": bad})),
         ("/listeners/public/tls", json!({"certificates": [{"certificate_file": bad, "key_file": pem}]})),
     ] {
-        let said = Launch::new(&policy.clone().with(pointer, value.clone())).fails().await;
+        let said = GatewayLaunch::new(&policy.clone().with(pointer, value.clone())).fails().await;
         secrets.are_not_in(&format!("{pointer} {value}"), &said);
     }
     let said = command(&["keys", "public", &bad]).await.expect("started");

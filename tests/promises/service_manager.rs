@@ -5,27 +5,27 @@ use std::{path::PathBuf, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
-    gateway::Launch,
-    guard::{self, Beside, Dispatch, FLOOR, assert_refused},
-    held::Held,
-    leases::{Tokens, asking},
+    client::TestRequest,
+    gateway::GatewayLaunch,
+    guard::{self, FLOOR, GuardFixture, StampedRequest, assert_refused},
+    held::HeldRequest,
+    leases::{LeaseTokens, asking},
     origin::Origin,
     patience::{QUIET, patiently},
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 
 /// Listens where systemd would.
-struct Manager {
+struct FakeSystemd {
     socket: UnixDatagram,
     home: TempDir,
 }
 
-impl Manager {
+impl FakeSystemd {
     fn listens() -> Self {
         let home = scratch::place();
         let socket = UnixDatagram::bind(home.path().join("notify")).expect("a socket");
@@ -50,10 +50,10 @@ impl Manager {
 
 #[tokio::test]
 async fn a_gateway_has_started_when_it_can_grant_locks() {
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     let zookeeper = zookeeper.stop().await;
-    let manager = Manager::listens();
-    let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
+    let manager = FakeSystemd::listens();
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
     // The end of a reload and the end of a start send the same word. A reload must not be taken for a start.
     gateway.rewrite(&site.policy("gw-1").with("/defaults/wait", "3s"));
     let (code, report) = gateway.reload(&[]).await;
@@ -69,8 +69,8 @@ async fn a_gateway_has_started_when_it_can_grant_locks() {
 
 #[tokio::test]
 async fn a_guard_has_started_when_its_quarantine_is_over() {
-    let (manager, origin) = (Manager::listens(), Origin::start());
-    let launch = guard::Launch::before(origin.door("guard"))
+    let (manager, origin) = (FakeSystemd::listens(), Origin::start());
+    let launch = guard::GuardLaunch::before(origin.door("guard"))
         .with("/upstream/response_timeout", "100ms")
         .with("/send_within", "100ms")
         .with("/max_execution", "2s");
@@ -89,18 +89,18 @@ async fn a_guard_has_started_when_its_quarantine_is_over() {
 /// Keys that were at work have to wait. A guard has started when it serves the other keys.
 #[tokio::test]
 async fn a_guard_that_was_killed_has_started_when_it_serves_the_keys_that_were_not_at_work() {
-    let (manager, beside) = (Manager::listens(), Beside::fresh().await);
+    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::fresh().await);
     let launch = beside.launch().await.with("/max_execution", "60s");
     let guard = launch.start().await;
-    let Held { request: lost, latch, .. } =
-        beside.origin.holds_one(&guard, Dispatch::new("a", FLOOR + 10).post("/work")).await;
+    let HeldRequest { request: lost, latch, .. } =
+        beside.origin.holds_one(&guard, StampedRequest::new("a", FLOOR + 10).post("/work")).await;
     let launch = guard.dies().await;
     assert!(lost.result().await.is_err(), "nobody is left to answer");
     latch.let_go();
     let guard = launch.telling(&manager.path()).start().await;
     assert_eq!(manager.hears().await, "READY=1");
-    assert_eq!(guard.send(&Dispatch::new("b", FLOOR + 20).post("/other")).await.status, 200);
-    assert_refused(&guard.send(&Dispatch::new("a", FLOOR + 30).post("/work")).await, "quarantine");
+    assert_eq!(guard.send(&StampedRequest::new("b", FLOOR + 20).post("/other")).await.status, 200);
+    assert_refused(&guard.send(&StampedRequest::new("a", FLOOR + 30).post("/work")).await, "quarantine");
 }
 
 /// By systemd's clock, in millionths of a second.
@@ -111,8 +111,8 @@ fn monotonic() -> u128 {
 
 #[tokio::test]
 async fn a_reload_is_told_from_its_begin_to_its_end() {
-    let (site, manager) = (Site::fresh().await, Manager::listens());
-    let gateway = Launch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
+    let (site, manager) = (TestSite::fresh().await, FakeSystemd::listens());
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).telling(&manager.path()).start().await;
     assert_eq!(manager.hears().await, "READY=1");
     let before = monotonic();
     gateway.signal(Signal::HUP);
@@ -131,7 +131,7 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// The time for which a thread stands still.
 const HANGS: Duration = Duration::from_secs(4);
 
-impl Manager {
+impl FakeSystemd {
     /// The manager hears four times that all threads turn.
     async fn hears_of_turns(&self) {
         for _ in 0..4 {
@@ -154,11 +154,11 @@ impl Manager {
 }
 
 /// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
-async fn hangs(place: &'static str, asked: Ask) {
-    let (site, manager, tokens) = (Site::fresh().await, Manager::listens(), Tokens::default());
+async fn hangs(place: &'static str, asked: TestRequest) {
+    let (site, manager, tokens) = (TestSite::fresh().await, FakeSystemd::listens(), LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
-    let launch = Launch::new(&policy).workers(2).failpoint(place, &stands);
+    let launch = GatewayLaunch::new(&policy).workers(2).failpoint(place, &stands);
     let gateway = launch.telling(&manager.path()).watched(WITHIN).start().await;
     while manager.hears().await != "READY=1" {}
     manager.hears_of_turns().await;
@@ -174,12 +174,12 @@ async fn hangs(place: &'static str, asked: Ask) {
 
 #[tokio::test]
 async fn a_gateway_with_a_worker_that_hangs_is_told_by_its_silence() {
-    hangs("before_upstream_write", Ask::post("/pay/7")).await;
+    hangs("before_upstream_write", TestRequest::post("/pay/7")).await;
 }
 
 #[tokio::test]
 async fn a_gateway_whose_sessions_hang_is_told_by_its_silence() {
-    hangs("after_create_sent", Ask::post("/pay/7")).await;
+    hangs("after_create_sent", TestRequest::post("/pay/7")).await;
 }
 
 #[tokio::test]
@@ -189,13 +189,13 @@ async fn a_gateway_whose_leases_hang_is_told_by_its_silence() {
 
 #[tokio::test]
 async fn a_guard_with_a_worker_that_hangs_is_told_by_its_silence() {
-    let (manager, beside) = (Manager::listens(), Beside::fresh().await);
+    let (manager, beside) = (FakeSystemd::listens(), GuardFixture::fresh().await);
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let launch = beside.launch().await.failpoint("guard_admitted", &stands);
     let guard = launch.telling(&manager.path()).watched(WITHIN).start().await;
     while manager.hears().await != "READY=1" {}
     manager.hears_of_turns().await;
-    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.stands_at("guard_admitted").await;
     manager.hears_of_a_hang().await;
     drop(request);

@@ -11,12 +11,12 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Client},
+    client::{Http1Client, TestRequest},
     effort::effort,
     ensemble::{Ensemble, SERVERS},
     gateway::Gateway,
     patience::PATIENCE,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -46,13 +46,13 @@ fn path(key: usize) -> String {
 }
 
 async fn work(gateway: std::net::SocketAddr, next: Arc<AtomicUsize>, keys: usize) {
-    let mut connection = Client::connect(gateway).await.expect("listens");
+    let mut connection = Http1Client::connect(gateway).await.expect("listens");
     loop {
         let key = next.fetch_add(1, Ordering::Relaxed);
         if key >= keys {
             return;
         }
-        let answer = connection.send(&Ask::post(&path(key))).await.expect("answered");
+        let answer = connection.send(&TestRequest::post(&path(key))).await.expect("answered");
         assert_eq!(answer.status, 200, "key {key}: {answer:?}");
     }
 }
@@ -60,7 +60,7 @@ async fn work(gateway: std::net::SocketAddr, next: Arc<AtomicUsize>, keys: usize
 #[tokio::test]
 async fn thousands_of_keys_stay_within_the_bound_of_a_session_and_an_ensemble_survives_their_gateway() {
     let ensemble = Ensemble::start().await;
-    let site = Site::at(ensemble.address(0)).await;
+    let site = TestSite::at(ensemble.address(0)).await;
     let policy = |name: &str| {
         site.policy(name)
             .with("/zookeeper/servers", json!(ensemble.addresses()))
@@ -107,7 +107,7 @@ async fn thousands_of_keys_stay_within_the_bound_of_a_session_and_an_ensemble_su
         let address = json!([ensemble.address(server).to_string()]);
         let policy = policy(&format!("after-{server}")).with("/zookeeper/servers", address);
         let gateway = Gateway::start(&policy).await;
-        assert_eq!(gateway.send(&Ask::post(&path(server))).await.status, 200, "server {server}");
+        assert_eq!(gateway.send(&TestRequest::post(&path(server))).await.status, 200, "server {server}");
     }
 }
 

@@ -7,12 +7,12 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Client, Outcome},
+    client::{FencingOutcome, Http1Client, TestRequest},
     effort::effort,
     gateway::Gateway,
     history::History,
     ledger::Ledger,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -35,14 +35,14 @@ fn swap() -> Value {
     })
 }
 
-fn ask(one: &str, two: &str, three: &str, body: &Value) -> Ask {
-    let ask = Ask::post(&format!("/swap/{one}?two={two}")).field("X-Three", three);
+fn ask(one: &str, two: &str, three: &str, body: &Value) -> TestRequest {
+    let ask = TestRequest::post(&format!("/swap/{one}?two={two}")).field("X-Three", three);
     ask.field("Content-Type", "application/json").body(body.to_string())
 }
 
 #[tokio::test]
 async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = |name| site.policy(name).with("/routes/0/fence/wait", "0s").route(swap());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     let tree = site.tree().await;
@@ -61,16 +61,20 @@ async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
     }
     for gateway in [&one, &two] {
         for account in ["42", "c", "d", "e"] {
-            let refused = gateway.send(&Ask::post(&format!("/pay/{account}"))).await;
-            assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)), "{account}");
+            let refused = gateway.send(&TestRequest::post(&format!("/pay/{account}"))).await;
+            assert_eq!(
+                (refused.status, refused.outcome()),
+                (423, Some(FencingOutcome::NotDispatched)),
+                "{account}"
+            );
         }
-        assert_eq!(gateway.send(&Ask::post("/pay/b")).await.status, 200, "not in the set");
+        assert_eq!(gateway.send(&TestRequest::post("/pay/b")).await.status, 200, "not in the set");
     }
     latch.let_go();
     assert_eq!(swapping.answer().await.status, 200);
     tree.no_lock_is_left().await;
     for account in ["42", "c", "d", "e"] {
-        let answer = two.send(&Ask::post(&format!("/pay/{account}"))).await;
+        let answer = two.send(&TestRequest::post(&format!("/pay/{account}"))).await;
         assert_eq!(answer.status, 200);
         assert!(answer.token() > Some(record.stamped()), "{account}");
     }
@@ -78,7 +82,7 @@ async fn keys_come_from_path_query_header_and_body_and_all_of_them_are_held() {
 
 #[tokio::test]
 async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&site.policy("gw-1").route(swap())).await;
     for (body, status, reason) in [
         (json!({"items": [], "last": "d"}), 400, "key-missing"),
@@ -88,7 +92,7 @@ async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
     ] {
         let refused = gateway.send(&ask("a", "b", "c", &body)).await;
         assert_eq!((refused.status, refused.reason().as_str()), (status, reason), "{body}");
-        assert_eq!(refused.outcome(), Some(Outcome::NotDispatched), "{body}");
+        assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{body}");
     }
     assert_eq!(site.origin.log().records.len(), 0);
     assert_eq!(site.tree().await.locks().await, [""; 0]);
@@ -97,11 +101,11 @@ async fn a_set_that_lacks_a_value_is_refused_before_any_lock() {
 /// The set waits for one key and takes the others meanwhile. When the set gives up, nothing of it stays.
 #[tokio::test]
 async fn a_set_waits_for_its_last_key_and_gives_up_as_a_whole() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.unswept("gw-1").route(swap()).with("/routes/2/fence/wait", "500ms");
     let (one, two) = tokio::join!(Gateway::start(&policy), site.gateway("gw-2"));
     let tree = site.tree().await;
-    let held = site.origin.holds_one(&two, Ask::post("/pay/c")).await;
+    let held = site.origin.holds_one(&two, TestRequest::post("/pay/c")).await;
 
     let body = json!({"items": [{"id": "d"}], "last": "e"});
     let waiting = one.begin(ask("a", "b", "c", &body));
@@ -136,7 +140,7 @@ fn random_transfer() -> (u32, u32, u32) {
 }
 
 async fn transfer(gateway: SocketAddr, client: usize, end: Instant) -> Vec<String> {
-    let mut connection = Client::connect(gateway).await.expect("listens");
+    let mut connection = Http1Client::connect(gateway).await.expect("listens");
     let mut operations = Vec::new();
     for n in (0..effort(TRANSFERS[0], TRANSFERS[1]).div_ceil(CLIENTS)).take_while(|_| Instant::now() < end) {
         let (from, to, amount) = random_transfer();
@@ -144,9 +148,15 @@ async fn transfer(gateway: SocketAddr, client: usize, end: Instant) -> Vec<Strin
         let body = json!({
             "operation": operation, "from": from.to_string(), "to": to.to_string(), "amount": amount,
         });
-        let ask = Ask::post("/v1/transfers").field("Content-Type", "application/json").body(body.to_string());
+        let ask = TestRequest::post("/v1/transfers")
+            .field("Content-Type", "application/json")
+            .body(body.to_string());
         let answer = connection.send(&ask).await.expect("answered");
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{operation}: {answer:?}");
+        assert_eq!(
+            (answer.status, answer.outcome()),
+            (200, Some(FencingOutcome::Done)),
+            "{operation}: {answer:?}"
+        );
         operations.push(operation);
     }
     operations
@@ -156,7 +166,7 @@ async fn transfer(gateway: SocketAddr, client: usize, end: Instant) -> Vec<Strin
 /// stale transfer fails this test.
 #[tokio::test]
 async fn transfers_in_both_directions_over_three_gateways_end_without_a_deadlock_or_a_lost_cent() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let ledger = Ledger::start().await;
     let route = json!({
         "name": "transfer",

@@ -5,14 +5,14 @@ use std::time::Duration;
 use fencegate::demo::child::Signal;
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     history::{Execution, History},
-    load::{Load, Plan},
-    origin::Access,
+    load::{Load, LoadPlan},
+    origin::AccessMode,
     patience::QUIET,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const PAUSE: Duration = Duration::from_millis(3500);
 
 /// Reads and writes `/stock/{sku}`.
-fn policy(site: &Site, name: &str, hold: Value) -> Policy {
+fn policy(site: &TestSite, name: &str, hold: Value) -> TestPolicy {
     let route = json!({
         "name": "stock",
         "upstream": "ledger",
@@ -44,18 +44,18 @@ fn overlap(one: &Execution, other: &Execution) -> bool {
 }
 
 async fn readers_and_writers_under_load(hold: Value) {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.origin.works_for(Duration::from_millis(4));
     let (one, two) =
         Gateway::start_both(&policy(&site, "gw-1", hold.clone()), &policy(&site, "gw-2", hold)).await;
-    let plan = |clients, requests| Plan {
+    let plan = |clients, requests| LoadPlan {
         gateways: vec![one.public, two.public],
         paths: vec!["/stock/lamp".to_owned()],
         clients,
         requests,
         pause: Duration::from_millis(2),
     };
-    let readers = Load::of(Ask::get, "reader", &plan(8, 40));
+    let readers = Load::of(TestRequest::get, "reader", &plan(8, 40));
     let writers = Load::start("writer", &plan(2, 40));
     let (mut told, written) = (readers.end().await, writers.end().await);
     told.extend(written);
@@ -67,7 +67,7 @@ async fn readers_and_writers_under_load(hold: Value) {
     }
     assert_eq!(history.executions.len(), 400);
     assert!(history.hand_overs() >= 10, "not exercised: {} hand-overs", history.hand_overs());
-    let readers: Vec<_> = history.executions.iter().filter(|one| one.access == Access::Shared).collect();
+    let readers: Vec<_> = history.executions.iter().filter(|one| one.access == AccessMode::Shared).collect();
     let beside =
         |one: &&&Execution| readers.iter().any(|other| other.gateway != one.gateway && overlap(one, other));
     let together = readers.iter().filter(beside).count();
@@ -86,26 +86,27 @@ async fn readers_of_two_gateways_overlap_readers_and_never_writers_when_strict()
 
 /// A reader that comes later waits behind the writer, though it could hold beside the reader in flight.
 async fn a_waiting_writer_is_not_overtaken(hold: Value, elsewhere: bool) {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) =
         Gateway::start_both(&policy(&site, "gw-1", hold.clone()), &policy(&site, "gw-2", hold)).await;
     let tree = site.tree().await;
-    let reading = site.origin.holds_one(&one, Ask::get("/stock/lamp").field("x-attempt", "reader 1")).await;
+    let reading =
+        site.origin.holds_one(&one, TestRequest::get("/stock/lamp").field("x-attempt", "reader 1")).await;
 
     let behind = if elsewhere { &two } else { &one };
-    let writing = behind.begin(Ask::post("/stock/lamp").field("x-attempt", "writer"));
+    let writing = behind.begin(TestRequest::post("/stock/lamp").field("x-attempt", "writer"));
     behind.gauge_becomes("fencegate_lock_waiters", 1.0).await;
     if elsewhere {
         tree.locks_become("a reader and a writer", |locks| locks.len() == 2).await;
     }
     // A writer that waits behind a reader of its own gateway has no node yet. The other gateway cannot know that
     // writer.
-    let mut late = vec![one.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 2"))];
+    let mut late = vec![one.begin(TestRequest::get("/stock/lamp").field("x-attempt", "reader 2"))];
     if elsewhere {
-        late.push(two.begin(Ask::get("/stock/lamp").field("x-attempt", "reader 3")));
+        late.push(two.begin(TestRequest::get("/stock/lamp").field("x-attempt", "reader 3")));
     }
     tokio::time::sleep(QUIET).await;
-    let begun = |site: &Site| -> Vec<String> {
+    let begun = |site: &TestSite| -> Vec<String> {
         let log = site.origin.log();
         log.records.iter().filter_map(|record| record.request.field("x-attempt")).map(str::to_owned).collect()
     };
@@ -142,23 +143,23 @@ async fn a_strict_reader_does_not_overtake_a_writer_that_waits_at_another_gatewa
 /// Reader after reader, so that there is always one in flight at one gateway or the other.
 #[tokio::test]
 async fn a_writer_is_not_starved_by_readers_that_never_pause() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     site.origin.works_for(Duration::from_millis(20));
     let (one, two) =
         Gateway::start_both(&policy(&site, "gw-1", cached()), &policy(&site, "gw-2", cached())).await;
-    let plan = Plan {
+    let plan = LoadPlan {
         gateways: vec![one.public, two.public],
         paths: vec!["/stock/lamp".to_owned()],
         clients: 8,
         requests: 5000,
         pause: Duration::ZERO,
     };
-    let load = Load::of(Ask::get, "reader", &plan);
+    let load = Load::of(TestRequest::get, "reader", &plan);
     for n in 0..4 {
         let so_far = site.origin.log().records.len();
         site.origin.when("readers at work", |log| log.records.get(so_far + 20).map(drop)).await;
         let gateway = if n % 2 == 0 { &one } else { &two };
-        let answer = gateway.send(&Ask::post("/stock/lamp")).await;
+        let answer = gateway.send(&TestRequest::post("/stock/lamp")).await;
         assert_eq!(answer.status, 200);
         assert!(answer.took() < Duration::from_secs(2), "took {:?}", answer.took());
     }
@@ -167,15 +168,15 @@ async fn a_writer_is_not_starved_by_readers_that_never_pause() {
 }
 
 /// The write of a victim that was stopped past the end of its session, with its first byte unwritten.
-struct Late {
+struct LateWrite {
     token: Token,
     status: u16,
     stale: bool,
 }
 
 /// Another gateway serves `next` between the check of the victim's request and its first byte.
-async fn late(victim: Ask, next: Ask) -> (Late, Token) {
-    let site = Site::fresh().await.comparing();
+async fn late(victim: TestRequest, next: TestRequest) -> (LateWrite, Token) {
+    let site = TestSite::fresh().await.comparing();
     let sleeping = site.pausing(&policy(&site, "victim", cached()), "after_proof_check", PAUSE).await;
     let other = Gateway::start(&policy(&site, "next", cached())).await;
     let asked = sleeping.begin(victim);
@@ -187,19 +188,19 @@ async fn late(victim: Ask, next: Ask) -> (Late, Token) {
     let answer = asked.answer().await;
     let record = site.origin.request("/stock/lamp", 2).await;
     assert_eq!(record.gateway, "victim");
-    (Late { token: record.stamped(), status: answer.status, stale: record.stale }, newer)
+    (LateWrite { token: record.stamped(), status: answer.status, stale: record.stale }, newer)
 }
 
 #[tokio::test]
 async fn a_late_writer_is_refused_by_the_mark_of_a_newer_reader() {
-    let (late, newer) = late(Ask::post("/stock/lamp"), Ask::get("/stock/lamp")).await;
+    let (late, newer) = late(TestRequest::post("/stock/lamp"), TestRequest::get("/stock/lamp")).await;
     assert!(late.token < newer);
     assert_eq!((late.status, late.stale), (412, true));
 }
 
 #[tokio::test]
 async fn a_late_reader_is_refused_by_the_mark_of_a_newer_writer() {
-    let (late, newer) = late(Ask::get("/stock/lamp"), Ask::post("/stock/lamp")).await;
+    let (late, newer) = late(TestRequest::get("/stock/lamp"), TestRequest::post("/stock/lamp")).await;
     assert!(late.token < newer);
     assert_eq!((late.status, late.stale), (412, true));
 }
@@ -207,15 +208,15 @@ async fn a_late_reader_is_refused_by_the_mark_of_a_newer_writer() {
 /// The old and the new reader hold the key together. The older one is only slower, and is not stale.
 #[tokio::test]
 async fn a_younger_reader_does_not_invalidate_an_older_one() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let pause = Duration::from_millis(600);
     let slow = site.pausing(&policy(&site, "slow", cached()), "after_proof_check", pause).await;
     let other = Gateway::start(&policy(&site, "other", cached())).await;
-    let asked = slow.begin(Ask::get("/stock/lamp"));
+    let asked = slow.begin(TestRequest::get("/stock/lamp"));
     slow.stands_at("after_proof_check").await;
-    assert_eq!(other.send(&Ask::get("/stock/lamp")).await.status, 200);
+    assert_eq!(other.send(&TestRequest::get("/stock/lamp")).await.status, 200);
     let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
 
     let log = site.origin.log();
     let [first, second] = log.records.as_slice() else { panic!("two records: {log:#?}") };

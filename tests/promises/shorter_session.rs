@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate_tests::{client::Ask, faulty_link::FaultyLink, gateway::Gateway, history::History, site::Site};
+use fencegate_tests::{
+    client::TestRequest, faulty_link::ZooKeeperProxy, gateway::Gateway, history::History, site::TestSite,
+};
 use serde_json::json;
 
 /// The servers of an ensemble are restarted with a smaller `maxSessionTimeout` while a gateway runs, and then the gateway
 /// is cut off: it has to stop before the server gives its keys away, not when the session that it made would end.
 #[tokio::test]
 async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_for_less() {
-    let (zookeeper, site) = Site::on_its_own().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let policy = |name| {
         site.policy(name)
             .with("/zookeeper/session_timeout", "12s")
@@ -21,26 +23,27 @@ async fn a_session_that_comes_back_to_a_server_that_keeps_it_for_less_is_proven_
     let servers = json!([link.address().to_string()]);
     let ours = policy("victim").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
     let victim = Gateway::start(&ours).await;
-    assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(victim.metrics().await.largest("fencegate_zk_session_timeout_seconds") > 11.0);
 
     let _zookeeper = zookeeper.keeping_sessions_for(Duration::from_secs(2)).await;
     victim.series_reaches("fencegate_zk_reconnects_total", &[], 1.0).await;
     victim.becomes_ready().await;
     let next = Gateway::start(&policy("next")).await;
-    assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
 
-    let taken = next.begin(Ask::post("/pay/8"));
+    let taken = next.begin(TestRequest::post("/pay/8"));
     assert_eq!(taken.answer().await.status, 200, "another key is free");
     link.cut();
     let before = Instant::now();
-    let taken = site.origin.holds_one(&next, Ask::post("/pay/7")).await;
+    let taken = site.origin.holds_one(&next, TestRequest::post("/pay/7")).await;
     assert!(
         before.elapsed() < Duration::from_secs(8),
         "not exercised: the session was kept for {:?}",
         before.elapsed()
     );
-    let asked: Vec<_> = (0..8).map(|_| victim.begin(Ask::post("/pay/7").field("Prefer", "wait=1"))).collect();
+    let asked: Vec<_> =
+        (0..8).map(|_| victim.begin(TestRequest::post("/pay/7").field("Prefer", "wait=1"))).collect();
     for asked in asked {
         let answer = asked.answer().await;
         assert!(matches!(answer.status, 423 | 503), "{answer:?}");

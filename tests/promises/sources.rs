@@ -2,9 +2,9 @@
 //! lock is asked for: the service may read either.
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn fenced(name: &str, path: &str, fence: &Value) -> Value {
 }
 
 /// The transfers of the README, accounts by path and by query.
-async fn gateway(site: &Site, more: &[Value]) -> Gateway {
+async fn gateway(site: &TestSite, more: &[Value]) -> Gateway {
     let transfer = json!({"keys": ["account/{body:/from}", "account/{body:/to}"]});
     let mut policy = site
         .policy("gw-1")
@@ -31,15 +31,15 @@ async fn gateway(site: &Site, more: &[Value]) -> Gateway {
     Gateway::start(&policy).await
 }
 
-fn with(kind: &str, target: &str, body: &str) -> Ask {
-    Ask::post(target).field("Content-Type", kind).body(body.to_owned())
+fn with(kind: &str, target: &str, body: &str) -> TestRequest {
+    TestRequest::post(target).field("Content-Type", kind).body(body.to_owned())
 }
 
 fn parts(name: &str, value: &str) -> String {
     format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n--b--\r\n")
 }
 
-async fn refused(site: &Site, gateway: &Gateway, asks: &[Ask]) {
+async fn refused(site: &TestSite, gateway: &Gateway, asks: &[TestRequest]) {
     let before = site.origin.log().records.len();
     let mut passed = Vec::new();
     for ask in asks {
@@ -47,14 +47,14 @@ async fn refused(site: &Site, gateway: &Gateway, asks: &[Ask]) {
         if (answer.status, answer.reason().as_str()) != (400, "key-invalid") {
             passed.push(format!("{ask:?}: {}", answer.status));
         } else {
-            assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{ask:?}");
+            assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{ask:?}");
         }
     }
     assert!(passed.is_empty(), "{}", passed.join("\n"));
     assert_eq!(site.origin.log().records.len(), before, "a refused request reached the service");
 }
 
-async fn passed(gateway: &Gateway, asks: &[Ask]) {
+async fn passed(gateway: &Gateway, asks: &[TestRequest]) {
     for ask in asks {
         let answer = gateway.send(ask).await;
         assert_eq!(answer.status, 200, "{ask:?}: {answer:?}");
@@ -63,7 +63,7 @@ async fn passed(gateway: &Gateway, asks: &[Ask]) {
 
 #[tokio::test]
 async fn query_over_the_members_of_a_transfer_is_refused() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site, &[]).await;
     let transfer = |query: &str| with(JSON, &format!("/v1/transfers{query}"), r#"{"from":"A","to":7}"#);
     let bad = [
@@ -82,20 +82,20 @@ async fn query_over_the_members_of_a_transfer_is_refused() {
 
 #[tokio::test]
 async fn every_source_that_a_service_may_read_over_a_query_or_a_path_has_the_same_value() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site, &[]).await;
     let everywhere = |value: &str| {
         let mut asks = vec![
-            Ask::post(&format!("/accounts/42?id={value}")),
+            TestRequest::post(&format!("/accounts/42?id={value}")),
             with(JSON, "/query?id=42", &format!(r#"{{"id":{value}}}"#)),
             with(JSON, "/accounts/42", &format!(r#"{{"id":{value}}}"#)),
             with(JSON, "/accounts/42", &format!(r#"{{"ID":"{value}"}}"#)),
         ];
         for target in ["/accounts/42", "/query?id=42"] {
             asks.push(with(FORM, target, &format!("a=1&id={value}")));
-            asks.push(Ask::post(target).body(format!("id={value}")));
+            asks.push(TestRequest::post(target).body(format!("id={value}")));
             asks.push(with(PARTS, target, &parts("id", value)));
-            asks.push(Ask::post(target).field("Cookie", &format!("sid=1; id={value}")));
+            asks.push(TestRequest::post(target).field("Cookie", &format!("sid=1; id={value}")));
         }
         asks
     };
@@ -112,14 +112,14 @@ async fn every_source_that_a_service_may_read_over_a_query_or_a_path_has_the_sam
 
 #[tokio::test]
 async fn bodies_in_xml_of_two_kinds_or_of_none_count_and_ordinary_uploads_pass() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site, &[]).await;
     let hidden =
         "X-Content-Disposition: form-data; name=\"id\"\r\nContent-Disposition: form-data; name=\"x\"";
     let bad = [
         with("application/xml", "/accounts/42", "<a><ID>43</ID></a>"),
         with(FORM, "/accounts/42", "id=43&x=\u{e9}").field("Content-Type", FORM),
-        Ask::post("/accounts/42").body("id=43&x=\u{e9}".to_owned()),
+        TestRequest::post("/accounts/42").body("id=43&x=\u{e9}".to_owned()),
         with(PARTS, "/accounts/42", &format!("--b\r\n{hidden}\r\n\r\n43\r\n--b--\r\n")),
     ];
     refused(&site, &gateway, &bad).await;
@@ -128,14 +128,14 @@ async fn bodies_in_xml_of_two_kinds_or_of_none_count_and_ordinary_uploads_pass()
     let fine = [
         with("application/xml", "/accounts/42", "<a><width>43</width></a>"),
         with("multipart/related; boundary=b", "/accounts/42", image),
-        Ask::post("/accounts/42").body("\0\u{e9}&x=43".to_owned()),
+        TestRequest::post("/accounts/42").body("\0\u{e9}&x=43".to_owned()),
     ];
     passed(&gateway, &fine).await;
 }
 
 #[tokio::test]
 async fn the_policy_says_which_sources_count() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(
         &site,
         &[
@@ -174,7 +174,7 @@ async fn the_policy_says_which_sources_count() {
 
 #[tokio::test]
 async fn names_and_principals_of_operations_count_as_keys_do() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let once = json!({"key": "{query.op}", "principal": "{query.shop}"});
     let fence = json!({"key": "once/{path.id}", "once": once});
     let gateway = gateway(&site, &[fenced("once", "/once/{id}", &fence)]).await;

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    site::Site,
+    site::TestSite,
 };
 
 #[tokio::test]
 async fn the_token_is_that_of_the_lock_node_held() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
 
-    let asked = gateway.begin(Ask::post("/pay/7"));
+    let asked = gateway.begin(TestRequest::post("/pay/7"));
     let record = site.origin.request("/pay/7", 1).await;
     let locks = tree.locks().await;
     let [node] = locks.as_slice() else { panic!("one lock node: {locks:?}") };
@@ -30,7 +30,7 @@ async fn the_token_is_that_of_the_lock_node_held() {
     assert_eq!((token.number(), token.dispatch()), (czxid, 1), "a fresh root has base 0");
     assert_eq!(answer.token(), Some(token));
     assert_eq!(answer.field("fencing-number"), Some(token.number().to_string().as_str()));
-    assert_eq!(answer.outcome(), Some(Outcome::Done));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::Done));
 
     let parts: Vec<&str> = node.split('/').skip(2).collect();
     let [shard, key, name] = parts.as_slice() else { panic!("three levels below /locks: {node}") };
@@ -42,10 +42,10 @@ async fn the_token_is_that_of_the_lock_node_held() {
 
 #[tokio::test]
 async fn a_finished_request_leaves_no_lock_node() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = Gateway::start(&site.unswept("gw-1")).await;
     let tree = site.tree().await;
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200);
     tree.no_lock_is_left().await;
     assert!(answer.completed.elapsed() < Duration::from_secs(1), "took {:?}", answer.completed.elapsed());
@@ -53,9 +53,9 @@ async fn a_finished_request_leaves_no_lock_node() {
 
 #[tokio::test]
 async fn an_unfenced_request_gets_no_token() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let answer = gateway.send(&Ask::get("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::get("/pay/7")).await;
     assert_eq!((answer.status, answer.token()), (200, None));
     let record = site.origin.request("/pay/7", 1).await;
     let ours = record.request.fields.iter().filter(|(name, _)| name.to_lowercase().starts_with("fencing"));

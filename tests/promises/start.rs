@@ -3,15 +3,15 @@
 use std::{net::TcpListener, time::Duration};
 
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Launch, command, write_policy},
-    policy::Policy,
+    client::TestRequest,
+    gateway::{Gateway, GatewayLaunch, command, write_policy},
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 
 /// Exit code and all that was said, of a run that must end by itself.
-async fn ended(policy: &Policy) -> (Option<i32>, String) {
+async fn ended(policy: &TestPolicy) -> (Option<i32>, String) {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["run", "-c", &file.display().to_string(), "--init"]).await.expect("started");
@@ -20,39 +20,39 @@ async fn ended(policy: &Policy) -> (Option<i32>, String) {
 
 #[tokio::test]
 async fn without_zookeeper_at_start_it_serves_what_needs_no_lock_and_keeps_trying() {
-    let (zookeeper, site) = Site::on_its_own().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     let zookeeper = zookeeper.stop().await;
 
-    let gateway = Launch::new(&site.policy("gw-1")).start().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).start().await;
     assert_eq!(gateway.admin("/live").await.status, 200);
     assert_eq!(gateway.admin("/ready").await.status, 503);
-    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
-    let refused = gateway.send(&Ask::post("/pay/7")).await;
+    assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
+    let refused = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
 
     let _zookeeper = zookeeper.start_again().await;
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
 /// Two ensembles' tokens must not be mixed by accident, so only a person makes `meta`.
 #[tokio::test]
 async fn a_root_that_nobody_initialised_is_not_used_until_era_init_ran() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
-    let gateway = Launch::new(&policy).without_init().start().await;
+    let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     gateway.says("what to run", |line| line.text().contains("era init")).await;
     assert_eq!(gateway.admin("/ready").await.status, 503);
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 503);
-    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 503);
+    assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
     assert_eq!(site.tree().await.paths().await, [""; 0], "it made nodes of its own accord");
 
     era_init(&policy).await;
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 }
 
-async fn era_init(policy: &Policy) -> Option<i32> {
+async fn era_init(policy: &TestPolicy) -> Option<i32> {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
@@ -61,7 +61,7 @@ async fn era_init(policy: &Policy) -> Option<i32> {
 
 #[tokio::test]
 async fn an_era_is_never_begun_anew_by_initialising_again() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     assert_eq!(era_init(&policy).await, Some(0));
     let tree = site.tree().await;
@@ -74,7 +74,7 @@ async fn an_era_is_never_begun_anew_by_initialising_again() {
 #[tokio::test]
 async fn initialising_without_zookeeper_ends_with_a_message() {
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let policy = Policy::new("gw-1", nobody, "/t/none", nobody);
+    let policy = TestPolicy::new("gw-1", nobody, "/t/none", nobody);
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string());
     let output = command(&["era", "init", "-c", &file.display().to_string()]).await.expect("started");
@@ -85,7 +85,7 @@ async fn initialising_without_zookeeper_ends_with_a_message() {
 
 #[tokio::test]
 async fn a_port_in_use_ends_the_start_with_its_address() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let running = site.gateway("gw-1").await;
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound");
@@ -105,11 +105,11 @@ async fn a_port_in_use_ends_the_start_with_its_address() {
 
 #[tokio::test]
 async fn two_gateways_of_one_name_do_not_disturb_each_other() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw"), site.gateway("gw"));
     for _ in 0..3 {
-        assert_eq!(one.send(&Ask::post("/pay/7")).await.status, 200);
-        assert_eq!(two.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(one.send(&TestRequest::post("/pay/7")).await.status, 200);
+        assert_eq!(two.send(&TestRequest::post("/pay/7")).await.status, 200);
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

@@ -7,15 +7,15 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Launch, command, write_policy},
-    policy::Policy,
+    client::TestRequest,
+    gateway::{Gateway, GatewayLaunch, command, write_policy},
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::Value;
 
-fn remembering(site: &Site, state: &Path) -> Policy {
+fn remembering(site: &TestSite, state: &Path) -> TestPolicy {
     site.policy("gw-1").with("/state_dir", state.display().to_string())
 }
 
@@ -24,7 +24,7 @@ fn records(state: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|kind| kind == "json")).collect()
 }
 
-async fn checked(policy: &Policy) -> Value {
+async fn checked(policy: &TestPolicy) -> Value {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
@@ -33,16 +33,16 @@ async fn checked(policy: &Policy) -> Value {
 
 #[tokio::test]
 async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
-    let (site, state) = (Site::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::place());
     let policy = remembering(&site, state.path());
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     gateway.stops().await;
     let file = records(state.path()).pop().expect("a record");
     let sound = fs::read(&file).expect("our own");
     for (bytes, word) in [(&sound[..sound.len() / 2], "damaged"), (b"{\"format\": 2}", "of format 2")] {
         fs::write(&file, bytes).expect("our own");
-        let said = Launch::new(&policy).fails().await;
+        let said = GatewayLaunch::new(&policy).fails().await;
         assert!(said.contains("FG0519") && said.contains(word), "{said}");
         assert!(said.contains(&file.display().to_string()) && said.contains("era bump"), "{said}");
         let told = checked(&policy).await;
@@ -60,23 +60,23 @@ async fn a_gateway_does_not_start_on_a_state_that_it_does_not_understand() {
 
 #[tokio::test]
 async fn a_state_dir_that_cannot_be_written_is_told_before_anything_is_served() {
-    let (site, state) = (Site::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::place());
     let nowhere = state.path().join("none");
-    let said = Launch::new(&remembering(&site, &nowhere)).fails().await;
+    let said = GatewayLaunch::new(&remembering(&site, &nowhere)).fails().await;
     assert!(said.contains("FG0514") && said.contains(&nowhere.display().to_string()), "{said}");
 }
 
 #[tokio::test]
 async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nobody() {
-    let (site, state) = (Site::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::place());
     let path = state.path().join("state");
     fs::create_dir(&path).expect("our own");
     let gateway = Gateway::start(&remembering(&site, &path)).await;
     fs::remove_dir_all(&path).expect("our own");
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     gateway.series_reaches("fencegate_state_write_failures_total", &[], 1.0).await;
     gateway.says("what failed", |line| line.message() == "state.not_written").await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     fs::create_dir(&path).expect("our own");
     gateway.says("that it writes again", |line| line.message() == "state.written_again").await;
     assert_eq!(records(&path).len(), 1);
@@ -85,13 +85,13 @@ async fn a_state_dir_that_goes_while_the_gateway_runs_is_counted_and_refuses_nob
 /// Two processes as in a rolling restart. Neither waits for the other, and the older one removes nothing.
 #[tokio::test]
 async fn two_processes_with_one_state_dir_keep_a_record_each() {
-    let (site, state) = (Site::fresh().await, scratch::place());
+    let (site, state) = (TestSite::fresh().await, scratch::place());
     let policy = remembering(&site, state.path());
     let older = Gateway::start(&policy).await;
-    assert_eq!(older.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(older.send(&TestRequest::post("/pay/7")).await.status, 200);
     older.signal(Signal::STOP);
     let newer = Gateway::start(&policy).await;
-    let token = newer.send(&Ask::post("/pay/8")).await.token().expect("a token");
+    let token = newer.send(&TestRequest::post("/pay/8")).await.token().expect("a token");
     newer.stops().await;
     older.signal(Signal::CONT);
     older.stops().await;

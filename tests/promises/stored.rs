@@ -9,13 +9,13 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::Ask,
-    gateway::Launch,
-    guard::Beside,
+    client::TestRequest,
+    gateway::GatewayLaunch,
+    guard::GuardFixture,
     guarded::quick,
     process::binary,
     scratch,
-    site::Site,
+    site::TestSite,
     stored::{gateways_know, guard_knows, remembering},
 };
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn nodes() -> Vec<Value> {
 
 #[tokio::test]
 async fn a_guard_knows_what_an_earlier_version_wrote() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = quick(beside.unmade());
     let unpacked = Command::new("gzip").arg("-dc").arg(stored("guard.redb.gz")).output().expect("gzip");
     assert!(unpacked.status.success(), "{unpacked:?}");
@@ -40,7 +40,7 @@ async fn a_guard_knows_what_an_earlier_version_wrote() {
 
 #[tokio::test]
 async fn gateways_know_what_an_earlier_version_wrote_in_zookeeper() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     site.tree().await.restore(&nodes()).await;
     gateways_know(&site, &binary()).await;
 }
@@ -48,21 +48,21 @@ async fn gateways_know_what_an_earlier_version_wrote_in_zookeeper() {
 /// The tokens of a ZooKeeper that begins anew lie below what the folder has seen: that is told, and nothing granted.
 #[tokio::test]
 async fn a_gateway_knows_how_far_an_earlier_version_had_seen_tokens_come() {
-    let (_zookeeper, site) = Site::on_its_own().await;
+    let (_zookeeper, site) = TestSite::on_its_own().await;
     site.tree().await.restore(&nodes()).await;
     let state = scratch::place();
     let record =
         fs::read_dir(stored("state_dir")).expect("committed").next().expect("a record").expect("readable");
     fs::copy(record.path(), state.path().join(record.file_name())).expect("our own folder");
     let policy = remembering(&site, "gw-1").with("/state_dir", state.path().display().to_string());
-    let gateway = Launch::new(&policy).without_init().start().await;
+    let gateway = GatewayLaunch::new(&policy).without_init().start().await;
     let seen: Value = serde_json::from_slice(&fs::read(record.path()).expect("committed")).expect("JSON");
     let read = gateway.says("what it found", |line| line.message() == "state.read").await;
     let read: Value = serde_json::from_str(&read.text()).expect("JSON");
     assert_eq!(read["fields"]["highest"], seen["highest"], "{read}");
     // Each of the four sessions notices the rollback.
     gateway.series_becomes("fencegate_zk_rolled_back", &[], 4.0).await;
-    let answer = gateway.send(&Ask::post("/pay/7").field("Idempotency-Key", "new").body("{}")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7").field("Idempotency-Key", "new").body("{}")).await;
     assert_eq!((answer.status, answer.reason()), (503, "rolled-back".into()));
 }
 

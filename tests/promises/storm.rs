@@ -11,14 +11,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencegate_tests::{guarded::Guarded, memory::Dice};
+use fencegate_tests::{guarded::GuardedSite, memory::SeededRng};
 use tokio::sync::watch;
 
 use self::{
-    clients::Client,
-    judge::Judge,
-    operation::{Operation, operations},
-    weather::{Storm, Weather},
+    clients::StormClient,
+    judge::StormJudge,
+    operation::{OperationNumber, operations},
+    weather::{StormFaults, StormState},
 };
 
 /// A seed repeats the random choices, and not the races. A failing run names its seed.
@@ -35,17 +35,18 @@ fn seed() -> u64 {
 
 #[tokio::test]
 async fn a_storm_of_repeats_executes_nothing_twice_and_tells_nobody_what_is_not_so() {
-    let dice = Dice::seeded(seed());
-    let guarded = Guarded::fresh().await;
-    for operation in (0..operations()).map(Operation) {
+    let dice = SeededRng::seeded(seed());
+    let guarded = GuardedSite::fresh().await;
+    for operation in (0..operations()).map(OperationNumber) {
         guarded.site.origin.script(&operation.target(), operation.acts(&dice));
     }
-    let mut weather = Weather::begin(&guarded, dice.next()).await;
-    let storm = Arc::new(Storm { dice, doors: weather.doors().map(Mutex::new), over: watch::Sender::new(0) });
+    let mut weather = StormFaults::begin(&guarded, dice.next()).await;
+    let storm =
+        Arc::new(StormState { dice, doors: weather.doors().map(Mutex::new), over: watch::Sender::new(0) });
 
-    let mut clients = Client::all(&storm);
+    let mut clients = StormClient::all(&storm);
     weather.rages(&storm).await;
-    let mut judge = Judge::default();
+    let mut judge = StormJudge::default();
     while let Some(told) = clients.join_next().await {
         told.expect("no panic").into_iter().for_each(|told| judge.hears(told));
     }

@@ -13,7 +13,7 @@ use std::{
 use fencegate_tests::{
     gateway::Gateway,
     patience::{QUIET, patiently},
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{
@@ -30,7 +30,7 @@ pub(crate) const FLAT: usize = 16 << 20;
 
 /// A service that keeps nothing. A `GET` gets a gibibyte; any other request has its body counted. The service has its
 /// own thread, so clients do not wait for it.
-pub(crate) struct Gibibyte {
+pub(crate) struct BulkService {
     pub(crate) address: SocketAddr,
     /// Bytes of bodies that the service has written or read.
     moved: Arc<AtomicU64>,
@@ -38,7 +38,7 @@ pub(crate) struct Gibibyte {
     _running: oneshot::Sender<()>,
 }
 
-impl Gibibyte {
+impl BulkService {
     pub(crate) async fn start() -> Self {
         let (running, stopped) = oneshot::channel::<()>();
         let (bound, address) = oneshot::channel();
@@ -147,7 +147,7 @@ async fn hear(
     Ok(())
 }
 
-async fn gateway(site: &Site, service: &Gibibyte) -> Gateway {
+async fn gateway(site: &TestSite, service: &BulkService) -> Gateway {
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
@@ -184,7 +184,7 @@ pub(crate) async fn warm(gateway: &Gateway) -> usize {
 }
 
 /// A gateway before the service, its memory before anything is streamed, and a client.
-async fn measured(site: &Site, service: &Gibibyte) -> (Gateway, usize, BufReader<TcpStream>) {
+async fn measured(site: &TestSite, service: &BulkService) -> (Gateway, usize, BufReader<TcpStream>) {
     let gateway = gateway(site, service).await;
     let before = warm(&gateway).await;
     let client = connect(&gateway).await;
@@ -193,8 +193,8 @@ async fn measured(site: &Site, service: &Gibibyte) -> (Gateway, usize, BufReader
 
 #[tokio::test]
 async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
-    let site = Site::fresh().await;
-    let service = Gibibyte::start().await;
+    let site = TestSite::fresh().await;
+    let service = BulkService::start().await;
     let (gateway, before, mut client) = measured(&site, &service).await;
     let request = format!("PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
     client.write_all(request.as_bytes()).await.expect("connected");
@@ -210,8 +210,8 @@ async fn a_gibibyte_goes_up_intact_and_leaves_memory_flat() {
 
 #[tokio::test]
 async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
-    let site = Site::fresh().await;
-    let service = Gibibyte::start().await;
+    let site = TestSite::fresh().await;
+    let service = BulkService::start().await;
     let (gateway, before, mut client) = measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     let answer = head(&mut client).await;
@@ -226,8 +226,8 @@ async fn a_gibibyte_comes_down_intact_and_leaves_memory_flat() {
 /// The reader holds the upstream back. The gateway's memory does not take up the rest.
 #[tokio::test]
 async fn a_reader_that_stops_holds_the_upstream_back_and_memory_flat() {
-    let site = Site::fresh().await;
-    let service = Gibibyte::start().await;
+    let site = TestSite::fresh().await;
+    let service = BulkService::start().await;
     let (gateway, before, mut client) = measured(&site, &service).await;
     client.write_all(b"GET /down HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     head(&mut client).await;

@@ -8,15 +8,15 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Answer, Ask},
-    gateway::Launch,
-    guard::{Beside, Dispatch, FLOOR},
-    leases::{Tokens, asking},
+    client::{ClientResponse, TestRequest},
+    gateway::GatewayLaunch,
+    guard::{FLOOR, GuardFixture, StampedRequest},
+    leases::{LeaseTokens, asking},
     patience::QUIET,
-    process::Process,
-    site::Site,
+    process::TestProcess,
+    site::TestSite,
     standstill,
-    unread::Unread,
+    unread::UnreadProcess,
 };
 use serde_json::json;
 
@@ -29,12 +29,12 @@ const FOUND: Duration = Duration::from_secs(8);
 /// From SIGTERM: the drain, ten seconds, and as much as a busy machine needs.
 const ENDS: Duration = Duration::from_secs(16);
 
-fn text(answer: &Answer) -> String {
+fn text(answer: &ClientResponse) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
 
 /// What a path says as soon as it says this status. Polls: a probe does.
-async fn probed(process: &Process, path: &str, status: u16) -> String {
+async fn probed(process: &TestProcess, path: &str, status: u16) -> String {
     let probed = async {
         loop {
             let asked = Instant::now();
@@ -51,7 +51,7 @@ async fn probed(process: &Process, path: &str, status: u16) -> String {
 }
 
 /// Both probes fail and name it, and say well when it turns again.
-async fn is_told(process: &Process, thread: &str) {
+async fn is_told(process: &TestProcess, thread: &str) {
     let said = probed(process, "/live", 503).await;
     assert!(said.starts_with(thread) && said.contains("has not turned for"), "{said}");
     assert!(probed(process, "/ready", 503).await.starts_with(thread));
@@ -60,11 +60,11 @@ async fn is_told(process: &Process, thread: &str) {
 }
 
 /// `place`: the failpoint at which a thread stands still. `asked`: the request that takes the thread there.
-async fn hangs(place: &'static str, asked: Ask, thread: &str) {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+async fn hangs(place: &'static str, asked: TestRequest, thread: &str) {
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "30s");
     let stands = format!("1*sleep({})", HANGS.as_millis());
-    let gateway = Launch::new(&policy).workers(2).failpoint(place, &stands).start().await;
+    let gateway = GatewayLaunch::new(&policy).workers(2).failpoint(place, &stands).start().await;
     gateway.becomes_ready().await;
     let request = gateway.begin(asked);
     gateway.stands_at(place).await;
@@ -74,12 +74,12 @@ async fn hangs(place: &'static str, asked: Ask, thread: &str) {
 
 #[tokio::test]
 async fn worker_of_a_gateway_that_hangs_is_named_by_both_probes() {
-    hangs("before_upstream_write", Ask::post("/pay/7"), "worker ").await;
+    hangs("before_upstream_write", TestRequest::post("/pay/7"), "worker ").await;
 }
 
 #[tokio::test]
 async fn thread_of_the_sessions_that_hangs_is_named_by_both_probes() {
-    hangs("after_create_sent", Ask::post("/pay/7"), "the thread of the sessions").await;
+    hangs("after_create_sent", TestRequest::post("/pay/7"), "the thread of the sessions").await;
 }
 
 #[tokio::test]
@@ -89,11 +89,11 @@ async fn thread_of_the_leases_that_hangs_is_named_by_both_probes() {
 
 #[tokio::test]
 async fn worker_of_a_guard_that_hangs_is_named_by_both_probes() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let guard = beside.launch().await.failpoint("guard_admitted", &stands).start().await;
     guard.becomes_ready().await;
-    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.stands_at("guard_admitted").await;
     is_told(&guard, "worker ").await;
     drop(request);
@@ -102,10 +102,10 @@ async fn worker_of_a_guard_that_hangs_is_named_by_both_probes() {
 /// A restart would make no disk faster, and close the keys that are at work.
 #[tokio::test]
 async fn guard_whose_store_hangs_is_not_ready_and_lives() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let stands = format!("1*sleep({})", HANGS.as_millis());
     let guard = beside.launch().await.failpoint("before_guard_commit", &stands).start().await;
-    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.stands_at("before_guard_commit").await;
     let said = probed(&guard, "/ready", 503).await;
     assert!(said.starts_with("the thread of the store has not turned for"), "{said}");
@@ -117,9 +117,9 @@ async fn guard_whose_store_hangs_is_not_ready_and_lives() {
 /// Requests go on, and a file that cannot be read now could not be read after a restart.
 #[tokio::test]
 async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
-    let gateway = Launch::new(&policy).start().await;
+    let gateway = GatewayLaunch::new(&policy).start().await;
     gateway.becomes_ready().await;
     // Whoever opens it to read waits until somebody opens it to write.
     let (file, pipe) = (gateway.file(), gateway.file().with_extension("pipe"));
@@ -138,10 +138,10 @@ async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
     for path in ["/live", "/ready"] {
         assert_eq!(gateway.admin(path).await.status, 200, "{path}");
     }
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     fs::write(&file, policy.to_string()).expect("the reload reads it");
     gateway.says("that it turns", |line| line.message() == "it turns again").await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     for thread in ["requests", "sessions", "endpoints"] {
         assert_eq!(hung(thread).await, 0.0, "{thread}");
     }
@@ -149,12 +149,12 @@ async fn main_thread_that_waits_for_its_file_fails_no_probe_and_is_counted() {
 
 #[tokio::test]
 async fn gateway_whose_log_nobody_reads_lives_and_says_what_was_dropped() {
-    let site = Site::fresh().await;
-    let gateway = Unread::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
+    let site = TestSite::fresh().await;
+    let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
     let dropped = async {
         loop {
-            assert_eq!(Ask::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
-            let live = Ask::get("/live").to(gateway.admin).await.expect("an answer");
+            assert_eq!(TestRequest::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
+            let live = TestRequest::get("/live").to(gateway.admin).await.expect("an answer");
             assert_eq!(live.status, 200, "{}", text(&live));
             if text(&live).contains("dropped") {
                 return text(&live);
@@ -163,19 +163,22 @@ async fn gateway_whose_log_nobody_reads_lives_and_says_what_was_dropped() {
     };
     let told = tokio::time::timeout(Duration::from_secs(60), dropped).await.expect("lines are dropped");
     assert!(told.starts_with("live\nlines of the log that were dropped"), "{told}");
-    let ready = Ask::get("/ready").to(gateway.admin).await.expect("an answer");
+    let ready = TestRequest::get("/ready").to(gateway.admin).await.expect("an answer");
     assert!(ready.status == 200 && text(&ready).contains("dropped"), "{}", text(&ready));
 }
 
 /// Without an end of its own, the worker would keep the process until the manager kills it.
 #[tokio::test]
 async fn gateway_with_a_worker_that_hangs_ends_at_sigterm() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "1s");
-    let gateway =
-        Launch::new(&policy).workers(2).failpoint("before_upstream_write", "1*sleep(120000)").start().await;
+    let gateway = GatewayLaunch::new(&policy)
+        .workers(2)
+        .failpoint("before_upstream_write", "1*sleep(120000)")
+        .start()
+        .await;
     gateway.becomes_ready().await;
-    let request = gateway.begin(Ask::post("/pay/7"));
+    let request = gateway.begin(TestRequest::post("/pay/7"));
     gateway.stands_at("before_upstream_write").await;
     gateway.signal(Signal::TERM);
     let ended = tokio::time::timeout(ENDS, gateway.exit()).await;
@@ -186,10 +189,10 @@ async fn gateway_with_a_worker_that_hangs_ends_at_sigterm() {
 
 #[tokio::test]
 async fn guard_with_a_worker_that_hangs_ends_at_sigterm() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = beside.launch().await.with("/listener/timeouts/drain", "1s");
     let guard = launch.failpoint("guard_admitted", "1*sleep(120000)").start().await;
-    let request = guard.begin(Dispatch::new("a", FLOOR + 10).post("/work"));
+    let request = guard.begin(StampedRequest::new("a", FLOOR + 10).post("/work"));
     guard.stands_at("guard_admitted").await;
     guard.signal(Signal::TERM);
     let ended = tokio::time::timeout(ENDS, guard.exit()).await;
@@ -199,7 +202,7 @@ async fn guard_with_a_worker_that_hangs_ends_at_sigterm() {
 
 #[tokio::test]
 async fn standstill_of_the_whole_process_fails_no_probe() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
     standstill::stop(gateway.pid());
     tokio::time::sleep(FOUND).await;

@@ -9,13 +9,13 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Client, Outcome, Raw, Secure, Streams},
-    gateway::{Gateway, Launch},
+    client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, TlsClient},
+    gateway::{Gateway, GatewayLaunch},
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
-    terminator::{Authority, Signed},
+    site::TestSite,
+    terminator::{SignedCertificate, TestCa},
 };
 use rustls::{
     SupportedProtocolVersion,
@@ -32,14 +32,14 @@ static OLDER: &[&SupportedProtocolVersion] = &[&TLS12];
 static NEWER: &[&SupportedProtocolVersion] = &[&TLS13];
 
 /// Certificates of a test's own, and the folder that they are in.
-pub(super) struct Keys {
-    pub(super) authority: Authority,
+pub(super) struct TlsFiles {
+    pub(super) authority: TestCa,
     folder: TempDir,
 }
 
-impl Keys {
+impl TlsFiles {
     pub(super) fn new() -> Self {
-        Self { authority: Authority::new(), folder: scratch::place() }
+        Self { authority: TestCa::new(), folder: scratch::place() }
     }
 
     /// Writes a new certificate for a name, over an older one, and gives what a policy says of it.
@@ -52,21 +52,21 @@ impl Keys {
         self.folder.path().join(file)
     }
 
-    pub(super) fn client(&self) -> Secure {
-        Secure::trusting(self.authority.roots())
+    pub(super) fn client(&self) -> TlsClient {
+        TlsClient::trusting(self.authority.roots())
     }
 }
 
-fn with_tls(site: &Site, tls: serde_json::Value) -> Policy {
+fn with_tls(site: &TestSite, tls: serde_json::Value) -> TestPolicy {
     site.policy("gw-1").with("/listeners/public/tls", tls)
 }
 
 #[tokio::test]
 async fn the_handshake_agrees_on_the_protocol_and_the_name_picks_the_certificate() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let certificates = json!([keys.write("a", "pay.example"), keys.write("b", "*.shop.example")]);
     let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
-    let ask = Ask::post("/pay/7").field("host", "pay.example");
+    let ask = TestRequest::post("/pay/7").field("host", "pay.example");
     for protocols in [&["h2", "http/1.1"][..], &["http/1.1"], &[]] {
         for name in ["pay.example", "eu.shop.example"] {
             let secure = keys.client().offering(protocols);
@@ -75,13 +75,13 @@ async fn the_handshake_agrees_on_the_protocol_and_the_name_picks_the_certificate
             let agreed = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
             assert_eq!(agreed.as_deref(), protocols.first().map(|first| first.as_bytes()));
             let answer = if agreed.as_deref() == Some(b"h2") {
-                let streams = Streams::over(stream, gateway.public).await.expect("speaks HTTP/2");
-                streams.send(&Ask::post("/pay/7")).await
+                let streams = Http2Client::over(stream, gateway.public).await.expect("speaks HTTP/2");
+                streams.send(&TestRequest::post("/pay/7")).await
             } else {
-                Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1").send(&ask).await
+                Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1").send(&ask).await
             };
             let answer = answer.expect("answered");
-            assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+            assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         }
     }
     for record in &site.origin.log().records {
@@ -91,7 +91,7 @@ async fn the_handshake_agrees_on_the_protocol_and_the_name_picks_the_certificate
 
 #[tokio::test]
 async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
-    let (site, keys, others) = (Site::fresh().await, Keys::new(), Keys::new());
+    let (site, keys, others) = (TestSite::fresh().await, TlsFiles::new(), TlsFiles::new());
     keys.authority.write(&keys.path("clients.pem"));
     let tls = |auth: &str| {
         json!({
@@ -102,7 +102,7 @@ async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
     };
     for (auth, without) in [("required", false), ("optional", true)] {
         let gateway = Gateway::start(&with_tls(&site, tls(auth))).await;
-        let shows = |signed: &Signed| keys.client().showing(signed.certificate(), signed.key());
+        let shows = |signed: &SignedCertificate| keys.client().showing(signed.certificate(), signed.key());
         for (who, secure, comes_in) in [
             ("a friend", shows(&keys.authority.sign(&["till-7.example"])), true),
             ("a stranger", shows(&others.authority.sign(&["till-7.example"])), false),
@@ -110,8 +110,8 @@ async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
         ] {
             let asked = async {
                 let stream = secure.connect(gateway.public, "pay.example").await?;
-                let mut client = Client::over(stream, gateway.public).await?;
-                client.send(&Ask::post("/pay/7").field("host", "pay.example")).await
+                let mut client = Http1Client::over(stream, gateway.public).await?;
+                client.send(&TestRequest::post("/pay/7").field("host", "pay.example")).await
             };
             let answer = patiently(who, asked, || gateway.log()).await;
             assert_eq!(answer.is_ok_and(|answer| answer.status == 200), comes_in, "{auth}: {who}");
@@ -121,7 +121,7 @@ async fn only_clients_with_a_certificate_come_in_where_one_is_required() {
 
 #[tokio::test]
 async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     keys.authority.write(&keys.path("clients.pem"));
     let tls = json!({
         "certificates": [keys.write("a", "pay.example")],
@@ -133,9 +133,10 @@ async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
     let till = keys.client().showing(till.certificate(), till.key());
     for (path, secure, known) in [("/till", till, true), ("/nobody", keys.client(), false)] {
         let stream = secure.connect(gateway.public, "pay.example").await.expect("accepted");
-        let mut client = Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
+        let mut client = Http1Client::over(stream, gateway.public).await.expect("speaks HTTP/1.1");
         // The field that the client sends about itself proves nothing.
-        let ask = Ask::get(path).field("host", "pay.example").field("client-identity", "DNS:boss.example");
+        let ask =
+            TestRequest::get(path).field("host", "pay.example").field("client-identity", "DNS:boss.example");
         assert_eq!(client.send(&ask).await.expect("answered").status, 200);
         let line = gateway.says("a line", move |line| line.text().contains(path)).await.text();
         let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
@@ -146,7 +147,7 @@ async fn who_a_certificate_says_the_client_is_stands_in_the_access_log() {
 
 #[tokio::test]
 async fn a_version_that_is_too_old_is_not_spoken() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let certificates = json!([keys.write("a", "pay.example")]);
     let tls = json!({"certificates": certificates, "min_version": "1.3"});
     let gateway = Gateway::start(&with_tls(&site, tls)).await;
@@ -158,21 +159,21 @@ async fn a_version_that_is_too_old_is_not_spoken() {
 
 #[tokio::test]
 async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never() {
-    let (site, keys) = (Site::alone().await, Keys::new());
+    let (site, keys) = (TestSite::alone().await, TlsFiles::new());
     let certificates = json!([keys.write("a", "pay.example")]);
     let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
     let serial = || async {
         let stream = keys.client().connect(gateway.public, "pay.example").await.expect("accepted");
         stream.get_ref().1.peer_certificates().expect("shown")[0].to_vec()
     };
-    let ask = Ask::get("/x").field("host", "pay.example");
+    let ask = TestRequest::get("/x").field("host", "pay.example");
     let (secure, address) = (keys.client(), gateway.public);
     let (over, stop) = (tokio::sync::watch::Sender::new(false), ask.clone());
     let worker = |keeps: bool| {
         let (secure, ask, over) = (secure.clone(), stop.clone(), over.subscribe());
         tokio::spawn(async move {
             let connect =
-                || async { Client::over(secure.connect(address, "pay.example").await?, address).await };
+                || async { Http1Client::over(secure.connect(address, "pay.example").await?, address).await };
             let (mut client, mut served) = (connect().await.expect("accepted"), 0);
             while !*over.borrow() {
                 if !keeps {
@@ -199,7 +200,7 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
     assert!(until > 2e9, "{until}");
 
     let sound = fs::read(keys.path("a.pem")).expect("written");
-    let other = Keys::new();
+    let other = TlsFiles::new();
     let (foreign, _) = other.authority.sign(&["pay.example"]).write(other.folder.path(), "b");
     for (n, bad) in
         [sound[..sound.len() / 2].to_vec(), fs::read(foreign).expect("written")].iter().enumerate()
@@ -218,7 +219,7 @@ async fn new_certificates_are_shown_without_a_failed_request_and_bad_ones_never(
 /// Whoever has replaced a certificate and asks for a reload wants to know how that went before going on.
 #[tokio::test]
 async fn a_reload_takes_certificates_over_before_it_is_answered_and_says_what_is_wrong_with_them() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let certificates = json!([keys.write("a", "pay.example")]);
     let gateway = Gateway::start(&with_tls(&site, json!({"certificates": certificates}))).await;
     let shown = async || {
@@ -246,15 +247,15 @@ async fn a_reload_takes_certificates_over_before_it_is_answered_and_says_what_is
 
 #[tokio::test]
 async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
-    let (site, keys) = (Site::alone().await, Keys::new());
+    let (site, keys) = (TestSite::alone().await, TlsFiles::new());
     let certificates = json!([keys.write("a", "pay.example")]);
     let policy = with_tls(&site, json!({"certificates": certificates}))
         .with("/listeners/public/timeouts/tls_handshake", "400ms");
     let gateway = Gateway::start(&policy).await;
-    let plain = gateway.send(&Ask::post("/pay/7")).await;
+    let plain = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((plain.status, plain.reason().as_str()), (400, "malformed"));
     for said in [&b""[..], b"\x16\x03\x01\x02"] {
-        let mut client = Raw::connect(gateway.public).await.expect("listens");
+        let mut client = RawClient::connect(gateway.public).await.expect("listens");
         let began = Instant::now();
         client.say(said).await.expect("connected");
         patiently("the end", client.answer(), || gateway.log()).await.expect_err("nothing to say");
@@ -275,23 +276,23 @@ async fn what_is_no_tls_is_told_so_and_who_says_nothing_is_not_waited_for() {
 /// request (RFC 8470).
 #[tokio::test]
 async fn early_data_is_not_accepted_on_fenced_routes() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let refused = gateway.send(&Ask::post("/pay/7").field("early-data", "1")).await;
+    let refused = gateway.send(&TestRequest::post("/pay/7").field("early-data", "1")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (425, "early-data"));
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
-    assert_eq!(gateway.send(&Ask::get("/x").field("early-data", "1")).await.status, 200);
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
+    assert_eq!(gateway.send(&TestRequest::get("/x").field("early-data", "1")).await.status, 200);
     assert_eq!(site.origin.log().records.len(), 1);
 }
 
 #[tokio::test]
 async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     let pair = |file: &str| json!({"certificates": [keys.write(file, "pay.example")]});
     let start = |name: &str, spoil: &dyn Fn(&Path)| {
         let policy = with_tls(&site, pair(name));
         spoil(keys.folder.path());
-        Launch::new(&policy).fails()
+        GatewayLaunch::new(&policy).fails()
     };
     let open = start("open", &|folder| {
         fs::set_permissions(folder.join("open.key"), fs::Permissions::from_mode(0o644))
@@ -312,7 +313,7 @@ async fn a_gateway_does_not_start_with_files_that_it_cannot_use() {
 /// the connection into a reset, which overtook the alert.
 #[tokio::test]
 async fn a_client_without_a_certificate_is_told_so_by_an_alert() {
-    let (site, keys) = (Site::fresh().await, Keys::new());
+    let (site, keys) = (TestSite::fresh().await, TlsFiles::new());
     keys.authority.write(&keys.path("clients.pem"));
     let certificates = json!([keys.write("a", "pay.example")]);
     let tls = json!({"certificates": certificates, "client_auth": "required", "client_ca_file": keys.path("clients.pem")});

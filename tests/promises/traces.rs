@@ -3,14 +3,14 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
-    guarded::Guarded,
+    guarded::GuardedSite,
     patience::{PATIENCE, patiently},
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::OnceCell};
@@ -18,16 +18,16 @@ use tokio::{net::TcpListener, sync::OnceCell};
 use super::clients::venv;
 
 /// Decodes with the messages that OpenTelemetry itself publishes, for another language.
-struct Collector {
-    child: Child,
+struct TraceCollector {
+    child: ChildProcess,
     address: SocketAddr,
 }
 
-impl Collector {
+impl TraceCollector {
     async fn start() -> Self {
         static MADE: OnceCell<String> = OnceCell::const_new();
         let python = MADE.get_or_init(|| venv("opentelemetry", "opentelemetry-proto==1.38.0")).await;
-        let child = Child::spawn(python, ["-c", include_str!("collector.py")]).expect("setpriv");
+        let child = ChildProcess::spawn(python, ["-c", include_str!("collector.py")]).expect("setpriv");
         let line = child.wait_line(|line| line.starts_with("collects on "), PATIENCE).expect("it listens");
         let port = line.rsplit(' ').next().and_then(|port| port.parse().ok()).expect("a port");
         Self { child, address: ([127, 0, 0, 1], port).into() }
@@ -60,7 +60,7 @@ impl Collector {
     }
 }
 
-fn telling(policy: Policy, collector: SocketAddr) -> Policy {
+fn telling(policy: TestPolicy, collector: SocketAddr) -> TestPolicy {
     let traces = json!({"endpoint": format!("http://{collector}"), "service_name": "pay"});
     policy.with("/log", json!({"keys": "hash", "traces": traces}))
 }
@@ -74,9 +74,9 @@ fn parent(flags: &str) -> String {
 
 #[tokio::test]
 async fn a_fenced_request_is_three_spans_and_its_upstream_knows_the_last_of_them() {
-    let (site, collector) = (Site::fresh().await, Collector::start().await);
+    let (site, collector) = (TestSite::fresh().await, TraceCollector::start().await);
     let gateway = Gateway::start(&telling(site.policy("gw-1"), collector.address)).await;
-    let ask = Ask::post("/pay/7?card=4111").field("traceparent", &parent("01"));
+    let ask = TestRequest::post("/pay/7?card=4111").field("traceparent", &parent("01"));
     let answer = gateway.send(&ask).await;
     assert_eq!(answer.status, 200);
     let spans = collector.told("pay", 3).await;
@@ -116,12 +116,14 @@ async fn a_fenced_request_is_three_spans_and_its_upstream_knows_the_last_of_them
 
 #[tokio::test]
 async fn a_refusal_has_its_reason_and_what_is_not_recorded_has_no_span() {
-    let (site, collector) = (Site::fresh().await, Collector::start().await);
+    let (site, collector) = (TestSite::fresh().await, TraceCollector::start().await);
     let policy = telling(site.policy("gw-1"), collector.address).with("/routes/0/fence/wait", "50ms");
     let gateway = Gateway::start(&policy).await;
-    let holder =
-        site.origin.holds_one(&gateway, Ask::post("/pay/7").field("traceparent", &parent("00"))).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 423);
+    let holder = site
+        .origin
+        .holds_one(&gateway, TestRequest::post("/pay/7").field("traceparent", &parent("00")))
+        .await;
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 423);
     assert_eq!(holder.finishes().await.status, 200);
     let spans = collector.told("pay", 2).await;
     let [lock, request] = spans.as_slice() else { panic!("{spans:#?}") };
@@ -138,12 +140,12 @@ async fn a_refusal_has_its_reason_and_what_is_not_recorded_has_no_span() {
 
 #[tokio::test]
 async fn a_guard_goes_on_with_the_trace_of_its_gateway() {
-    let (guarded, collector) = (Guarded::fresh().await, Collector::start().await);
+    let (guarded, collector) = (GuardedSite::fresh().await, TraceCollector::start().await);
     let traces = json!({"endpoint": format!("http://{}", collector.address), "service_name": "guard"});
     let guard = guarded.launch().await.with("/log", json!({"traces": traces})).start().await;
     let policy = telling(guarded.policy("gw-1", &[guard.public]), collector.address);
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let spans = collector.told("pay", 5).await;
     let of = |service: &str, kind: &str| {
         let found =
@@ -158,7 +160,7 @@ async fn a_guard_goes_on_with_the_trace_of_its_gateway() {
 /// It takes connections, and nothing else.
 #[tokio::test]
 async fn no_request_waits_for_a_collector_and_what_it_does_not_take_is_counted() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let nobody = {
         let gone = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -167,7 +169,7 @@ async fn no_request_waits_for_a_collector_and_what_it_does_not_take_is_counted()
     for (collector, lost) in [(silent.local_addr().expect("bound"), false), (nobody, true)] {
         let gateway = Gateway::start(&telling(site.policy("gw-1"), collector)).await;
         for _ in 0..20 {
-            let answer = gateway.send(&Ask::post("/pay/7")).await;
+            let answer = gateway.send(&TestRequest::post("/pay/7")).await;
             assert!(answer.status == 200 && answer.took() < Duration::from_secs(5), "{answer:?}");
         }
         if lost {

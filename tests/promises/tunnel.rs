@@ -6,11 +6,11 @@ mod ended;
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    gateway::{Gateway, Launch},
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     patience::{QUIET, patiently},
-    site::Site,
-    terminator::{Clients, Terminator},
+    site::TestSite,
+    terminator::{ClientAuthMode, TlsTerminator},
 };
 use serde_json::json;
 use tokio::{
@@ -19,12 +19,12 @@ use tokio::{
     time::timeout,
 };
 
-use self::echo::{Echo, ask, ask_over, ends, hears, opened, policy, read_head};
-use super::tls::Keys;
+use self::echo::{EchoService, ask, ask_over, ends, hears, opened, policy, read_head};
+use super::tls::TlsFiles;
 
 #[tokio::test]
 async fn bytes_pass_both_ways_where_the_route_lets_them() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     let (mut stream, head) = ask(&gateway, "/chat").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -48,7 +48,7 @@ async fn bytes_pass_both_ways_where_the_route_lets_them() {
 
 #[tokio::test]
 async fn nothing_switches_where_the_route_does_not_say_so() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let closed = policy(&site, "gw-1", &echo).with("/routes/1/upgrade", json!(["other"]));
     let gateway = Gateway::start(&closed).await;
     let (_stream, head) = ask(&gateway, "/chat").await;
@@ -58,30 +58,30 @@ async fn nothing_switches_where_the_route_does_not_say_so() {
 
 #[tokio::test]
 async fn another_answer_than_a_switch_passes_as_it_is() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     let (_stream, head) = ask(&gateway, "/pay/forbidden").await;
     assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
     assert!(head.to_ascii_lowercase().contains("fencing-outcome: done"), "{head}");
-    assert_eq!(gateway.send(&Ask::post("/pay/forbidden")).await.status, 200, "the key is free");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/forbidden")).await.status, 200, "the key is free");
 }
 
 #[tokio::test]
 async fn a_tunnel_on_a_fenced_route_holds_its_key_until_the_upstream_has_ended_it() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let fenced = policy(&site, "gw-1", &echo).with("/routes/0/fence/wait", "400ms");
     let gateway = Gateway::start(&fenced).await;
     let (mut stream, head) = ask(&gateway, "/pay/7").await;
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     assert!(head.to_ascii_lowercase().contains("fencing-token: v1-"), "{head}");
     hears(&mut stream, "hello").await;
-    let locked = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((locked.status, locked.outcome()), (423, Some(Outcome::NotDispatched)));
+    let locked = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((locked.status, locked.outcome()), (423, Some(FencingOutcome::NotDispatched)));
     stream.write_all(b"still here").await.expect("open");
     hears(&mut stream, "still here").await;
     stream.shutdown().await.expect("open");
     ends(&mut stream).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let heads = echo.heads();
     let token = |head: &str| {
         head.lines().find(|line| line.to_ascii_lowercase().starts_with("fencing-token")).map(str::to_owned)
@@ -91,7 +91,7 @@ async fn a_tunnel_on_a_fenced_route_holds_its_key_until_the_upstream_has_ended_i
 
 #[tokio::test]
 async fn the_time_limits_of_http_do_not_end_a_tunnel() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let brief = json!({"idle": "300ms", "request_headers": "300ms", "request_body": "300ms", "response_write": "300ms"});
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/listeners/public/timeouts", brief)).await;
@@ -104,9 +104,9 @@ async fn the_time_limits_of_http_do_not_end_a_tunnel() {
 
 #[tokio::test]
 async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let one = policy(&site, "gw-1", &echo).with("/listeners/public/limits", json!({"connections": 1}));
-    let gateway = Launch::new(&one).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&one).workers(1).start().await;
     let stream = opened(&gateway, "/chat").await;
     // The request comes from another client: a client that has a place already would be turned away at once.
     let socket = TcpSocket::new_v4().expect("a socket");
@@ -122,7 +122,7 @@ async fn a_tunnel_takes_a_place_among_the_connections_of_its_listener() {
 /// The tunnel without a lock has no promise. A request after the change has one.
 #[tokio::test]
 async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_without_a_lock() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let policy = policy(&site, "gw-1", &echo)
         .with("/routes/0/match/path", "/pay")
         .with("/routes/0/fence/key", "account/{header.x-account}");
@@ -133,7 +133,7 @@ async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_witho
     hears(&mut stream, "hello").await;
     gateway.rewrite(&policy);
     assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
-    let first = gateway.begin(Ask::post("/pay").field("x-account", "7"));
+    let first = gateway.begin(TestRequest::post("/pay").field("x-account", "7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(echo.heads().len(), 1, "it began beside one without a lock");
     stream.shutdown().await.expect("open");
@@ -144,10 +144,10 @@ async fn who_comes_when_a_route_no_longer_only_observes_waits_for_a_tunnel_witho
 /// With TLS on both sides nothing is lost: no byte that comes with the switch, no large piece, and no end.
 #[tokio::test]
 async fn tunnels_pass_through_tls_to_client_and_upstream() {
-    let (site, echo, keys) = (Site::fresh().await, Echo::start().await, Keys::new());
+    let (site, echo, keys) = (TestSite::fresh().await, EchoService::start().await, TlsFiles::new());
     keys.authority.write(&keys.path("ca.pem"));
     let signed = keys.authority.sign(&["127.0.0.1"]);
-    let front = Terminator::start(&signed, &Clients::Anybody, &["http/1.1"], echo.address);
+    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], echo.address);
     let policy = policy(&site, "gw-1", &echo)
         .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "a")]}))
         .with("/upstreams/ledger/endpoints", json!([format!("https://{}", front.address)]))
@@ -178,7 +178,7 @@ async fn tunnels_pass_through_tls_to_client_and_upstream() {
 
 #[tokio::test]
 async fn of_several_protocols_the_one_that_may_pass_is_asked_for() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let gateway = Gateway::start(&policy(&site, "gw-1", &echo)).await;
     for (offered, passes) in [("h2c, websocket", true), ("websocket, h2c", true), ("h2c, chat", false)] {
         let mut stream = TcpStream::connect(gateway.public).await.expect("listens");

@@ -3,14 +3,14 @@
 use std::process::Output;
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::{Gateway, command, command_in, write_policy},
-    guard::{Beside, Dispatch},
-    guarded::Guarded,
-    held::Held,
+    guard::{GuardFixture, StampedRequest},
+    guarded::GuardedSite,
+    held::HeldRequest,
     origin::Act,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -44,13 +44,13 @@ fn text(output: &Output) -> String {
 
 #[tokio::test]
 async fn what_an_operator_of_a_guard_is_told_to_type() {
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let guard = beside.guard().await;
     let admin = guard.admin.to_string();
     for (number, outcome) in [(1, "--as done"), (2, "--as not-done")] {
         let (key, path) = (format!("account/{number}"), format!("/pay/{number}"));
         beside.origin.script(&path, [Act::Reset]);
-        guard.send(&Dispatch::new(&key, 0x20).once(number).post(&path)).await;
+        guard.send(&StampedRequest::new(&key, 0x20).once(number).post(&path)).await;
         let said = typed_well(&format!("fencegate guard show --admin {admin}")).await;
         let commands = commands(&said);
         assert_eq!(commands.len(), 2, "{said}");
@@ -68,11 +68,12 @@ async fn what_an_operator_of_a_guard_is_told_to_type() {
 
 #[tokio::test]
 async fn what_an_operator_of_a_gateway_is_told_to_type() {
-    let site = Site::fresh().await.comparing();
+    let site = TestSite::fresh().await.comparing();
     let policy = site.policy("gw-1").cached().with("/log", json!({"keys": "hash"}));
     let gateway = Gateway::start(&policy).await;
     let admin = gateway.admin.to_string();
-    let held = ["/pay/7", "/pay/8"].map(|path| (site.origin.holds(path), gateway.begin(Ask::post(path))));
+    let held =
+        ["/pay/7", "/pay/8"].map(|path| (site.origin.holds(path), gateway.begin(TestRequest::post(path))));
     for path in ["/pay/7", "/pay/8"] {
         site.origin.request(path, 1).await;
     }
@@ -99,10 +100,11 @@ async fn what_an_operator_of_a_gateway_is_told_to_type() {
 /// The message uses the words of the command line, not those of HTTP.
 #[tokio::test]
 async fn what_has_to_be_forced_is_said_as_it_is_typed() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
-    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let HeldRequest { request: holder, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let line = format!("fencegate lock break account/7 --yes --admin {}", gateway.admin);
     let refused = typed(&line).await;
     let said = text(&refused);
@@ -115,7 +117,7 @@ async fn what_has_to_be_forced_is_said_as_it_is_typed() {
 
 #[tokio::test]
 async fn what_is_told_of_an_installation_and_of_operations() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let home = TempDir::with_prefix_in("a folder ", scratch::folder()).expect("a folder");
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
@@ -133,7 +135,7 @@ async fn what_is_told_of_an_installation_and_of_operations() {
     let [guard] = &commands(&shown)[..] else { panic!("{shown}") };
     let store = home.path().join("guard.redb");
     let listener = site.origin.door("guard");
-    let of_guard = fencegate_tests::policy::Policy::of_guard(listener, &store);
+    let of_guard = fencegate_tests::policy::TestPolicy::of_guard(listener, &store);
     std::fs::write(home.path().join("guard.yaml"), of_guard.to_string()).expect("our own folder");
     let started = typed(&format!("cd '{}' && timeout 3 {guard}", home.path().display())).await;
     assert!(text(&started).contains("guard.opened") && store.exists(), "{started:?}");
@@ -141,7 +143,7 @@ async fn what_is_told_of_an_installation_and_of_operations() {
     let gateway = Gateway::start(&policy).await;
     for (name, outcome) in [("op-1", "--as done"), ("op-2", "--as not-done")] {
         site.origin.script("/pay/7", [Act::Reset]);
-        gateway.send(&Ask::post("/pay/7").field("idempotency-key", name).body("{}")).await;
+        gateway.send(&TestRequest::post("/pay/7").field("idempotency-key", name).body("{}")).await;
         let said = typed_well(&format!("fencegate once list -c '{file}'")).await;
         let line = commands(&said).into_iter().find(|line| line.contains(outcome));
         let line = line.unwrap_or_else(|| panic!("{said}"));
@@ -151,7 +153,7 @@ async fn what_is_told_of_an_installation_and_of_operations() {
 
 #[tokio::test]
 async fn the_environment_names_file_and_process_where_nobody_does() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let gateway = Gateway::start(&guarded.site.policy("gw-1")).await;
     let (file, admin) = (gateway.file().display().to_string(), gateway.admin.to_string());
     let by_address = command_in(&[("FENCEGATE_ADMIN", &admin)], &["locks"]).await.expect("started");

@@ -14,20 +14,20 @@ use std::{
 use fencegate::demo::child::Signal;
 use fencegate_process::clock::MachineClock;
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Launch},
-    guard::{Beside, Dispatch, FLOOR, Launch as GuardLaunch},
-    held::Held,
-    namespaces::Namespaces,
-    origin::Log,
+    client::TestRequest,
+    gateway::{Gateway, GatewayLaunch},
+    guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest},
+    held::HeldRequest,
+    namespaces::NetworkNamespaces,
+    origin::OriginLog,
     origin_h2::OriginH2,
     patience::{QUIET, patiently},
-    policy::Policy,
-    process::Process,
+    policy::TestPolicy,
+    process::TestProcess,
     scratch,
     shared_store::SharedStore,
-    site::Site,
-    terminator::{Authority, Clients, Terminator},
+    site::TestSite,
+    terminator::{ClientAuthMode, TestCa, TlsTerminator},
 };
 use serde_json::json;
 use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};
@@ -36,8 +36,8 @@ use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};
 const SENDS: Duration = Duration::from_secs(2);
 
 /// The way to a service, on which packets vanish. What arrives is passed on at once.
-pub(super) struct Way {
-    namespaces: Namespaces,
+pub(super) struct LossyPath {
+    namespaces: NetworkNamespaces,
     /// The end at which a process finds the service.
     pub(super) address: SocketAddr,
     /// Connections that the process has reset.
@@ -45,10 +45,10 @@ pub(super) struct Way {
     passing: JoinHandle<()>,
 }
 
-impl Way {
+impl LossyPath {
     /// `None` where this machine has no network namespaces.
     pub(super) async fn to(service: SocketAddr) -> Option<Self> {
-        let namespaces = match Namespaces::of(1).await {
+        let namespaces = match NetworkNamespaces::of(1).await {
             Ok(namespaces) => namespaces,
             Err(why) => {
                 println!("no network namespaces here: {why}");
@@ -112,7 +112,7 @@ impl Way {
 
     /// A request is written that does not arrive, and then the process ends. Gives the bytes of it that are left to the
     /// kernel, which would deliver them as soon as the way is free. Then the way is free.
-    async fn leaves(&self, process: &Process, ask: Ask, end: End) -> u64 {
+    async fn leaves(&self, process: &TestProcess, ask: TestRequest, end: ProcessEnd) -> u64 {
         self.breaks();
         let lost = process.begin(ask);
         self.has(true).await;
@@ -125,7 +125,7 @@ impl Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for LossyPath {
     fn drop(&mut self) {
         self.passing.abort();
     }
@@ -133,7 +133,7 @@ impl Drop for Way {
 
 /// How a process ends with a request at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ProcessEnd {
     Killed,
     /// In order, and its drain is shorter than the request.
     Drained,
@@ -141,10 +141,10 @@ enum End {
     ToldTwice,
 }
 
-impl End {
+impl ProcessEnd {
     const ALL: [Self; 3] = [Self::Killed, Self::Drained, Self::ToldTwice];
 
-    async fn of(self, process: &Process) {
+    async fn of(self, process: &TestProcess) {
         match self {
             Self::Killed => process.signal(Signal::KILL),
             Self::Drained => process.signal(Signal::TERM),
@@ -163,7 +163,7 @@ impl End {
 }
 
 /// A guard before that way.
-async fn guard_before(way: &Way) -> GuardLaunch {
+async fn guard_before(way: &LossyPath) -> GuardLaunch {
     let launch = GuardLaunch::before(way.address).made_from(FLOOR).await.of_one_worker();
     launch
         .with("/send_within", format!("{}s", SENDS.as_secs()))
@@ -174,22 +174,22 @@ async fn guard_before(way: &Way) -> GuardLaunch {
 
 #[tokio::test]
 async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
-    let beside = Beside::fresh().await;
-    let Some(way) = Way::to(beside.origin.door("guard")).await else { return };
+    let beside = GuardFixture::fresh().await;
+    let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
     let (mut launch, mut left) = (guard_before(&way).await, Vec::new());
-    for (number, end) in (0..).zip(End::ALL) {
+    for (number, end) in (0..).zip(ProcessEnd::ALL) {
         launch = launch.with("/listener/timeouts/drain", end.drain());
         let guard = launch.start().await;
         let (key, epoch) = (format!("key/{number}"), 20 + number);
         // The guard may have been killed before. Keys that were not at work then are not in quarantine.
-        let warm = guard.send(&Dispatch::new(&format!("{key}/warm"), epoch).post("/warm")).await;
+        let warm = guard.send(&StampedRequest::new(&format!("{key}/warm"), epoch).post("/warm")).await;
         assert_eq!(warm.status, 200, "{warm:?}");
-        left.push(way.leaves(&guard, Dispatch::new(&key, epoch).post("/pay").body("old"), end).await);
+        left.push(way.leaves(&guard, StampedRequest::new(&key, epoch).post("/pay").body("old"), end).await);
     }
-    assert_eq!(left, [0; 3], "{:?}", End::ALL);
+    assert_eq!(left, [0; 3], "{:?}", ProcessEnd::ALL);
     let guard = launch.start().await;
     guard.becomes_ready().await;
-    assert_eq!(guard.send(&Dispatch::new("key/0", 30).post("/next")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("key/0", 30).post("/next")).await.status, 200);
     tokio::time::sleep(QUIET).await;
     assert_eq!((beside.origin.count("/next"), beside.origin.count("/pay")), (1, 0));
 }
@@ -197,12 +197,12 @@ async fn a_guard_that_ends_leaves_nothing_to_its_kernel() {
 /// A frozen process closes nothing.
 #[tokio::test]
 async fn the_kernel_of_a_guard_that_stands_still_gives_up_in_time() {
-    let beside = Beside::fresh().await;
-    let Some(way) = Way::to(beside.origin.door("guard")).await else { return };
+    let beside = GuardFixture::fresh().await;
+    let Some(way) = LossyPath::to(beside.origin.door("guard")).await else { return };
     let guard = guard_before(&way).await.start().await;
-    assert_eq!(guard.send(&Dispatch::new("warm", 20).post("/warm")).await.status, 200);
+    assert_eq!(guard.send(&StampedRequest::new("warm", 20).post("/warm")).await.status, 200);
     way.breaks();
-    let lost = guard.begin(Dispatch::new("key", 20).post("/pay").body("old"));
+    let lost = guard.begin(StampedRequest::new("key", 20).post("/pay").body("old"));
     way.has(true).await;
     let written = Instant::now();
     guard.signal(Signal::STOP);
@@ -217,19 +217,19 @@ async fn the_kernel_of_a_guard_that_stands_still_gives_up_in_time() {
 }
 
 /// A gateway of one worker that gets no answer for some seconds.
-async fn gateway(policy: &Policy, end: End) -> Gateway {
+async fn gateway(policy: &TestPolicy, end: ProcessEnd) -> Gateway {
     let policy = policy.clone().with("/listeners/public/timeouts/drain", end.drain());
-    let gateway = Launch::new(&policy).workers(1).start().await;
+    let gateway = GatewayLaunch::new(&policy).workers(1).start().await;
     gateway.becomes_ready().await;
-    assert_eq!(gateway.send(&Ask::post("/pay/warm")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/warm")).await.status, 200);
     gateway
 }
 
 /// The next holder waits for the delay, which counts from the end of the session.
 #[tokio::test]
 async fn a_gateway_that_ends_at_the_level_delay_leaves_nothing_for_after_the_delay() {
-    let site = Site::fresh().await;
-    let Some(way) = Way::to(site.origin.door("gw-1")).await else { return };
+    let site = TestSite::fresh().await;
+    let Some(way) = LossyPath::to(site.origin.door("gw-1")).await else { return };
     let ours = |name: &str| {
         let policy =
             site.policy(name).with("/upstreams/ledger/fencing", "delay").with("/routes/0/fence/wait", "20s");
@@ -239,36 +239,36 @@ async fn a_gateway_that_ends_at_the_level_delay_leaves_nothing_for_after_the_del
     let next = Gateway::start(&ours("gw-2")).await;
     let paths = ["/pay/killed", "/pay/drained", "/pay/told-twice"];
     let mut left = Vec::new();
-    for (path, end) in paths.into_iter().zip(End::ALL) {
+    for (path, end) in paths.into_iter().zip(ProcessEnd::ALL) {
         let gateway = gateway(&broken, end).await;
-        left.push(way.leaves(&gateway, Ask::post(path).body("old"), end).await);
+        left.push(way.leaves(&gateway, TestRequest::post(path).body("old"), end).await);
     }
-    assert_eq!(left, [0; 3], "{:?}", End::ALL);
-    assert_eq!(next.send(&Ask::post(paths[0])).await.status, 200);
+    assert_eq!(left, [0; 3], "{:?}", ProcessEnd::ALL);
+    assert_eq!(next.send(&TestRequest::post(paths[0])).await.status, 200);
     tokio::time::sleep(QUIET).await;
     assert_eq!(paths.map(|path| site.origin.count(path)), [1, 0, 0]);
 }
 
 #[tokio::test]
 async fn over_http2_and_over_tls_nothing_is_left_either() {
-    let (site, h2, home) = (Site::fresh().await, OriginH2::start(), scratch::place());
-    let Some(plain) = Way::to(h2.address).await else { return };
+    let (site, h2, home) = (TestSite::fresh().await, OriginH2::start(), scratch::place());
+    let Some(plain) = LossyPath::to(h2.address).await else { return };
     let endpoint = json!([format!("http://{}", plain.address)]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
-    let speaking = gateway(&policy.with("/upstreams/ledger/protocol", "http2"), End::Killed).await;
-    let by_http2 = plain.leaves(&speaking, Ask::post("/pay/7").body("old"), End::Killed).await;
+    let speaking = gateway(&policy.with("/upstreams/ledger/protocol", "http2"), ProcessEnd::Killed).await;
+    let by_http2 = plain.leaves(&speaking, TestRequest::post("/pay/7").body("old"), ProcessEnd::Killed).await;
 
-    let authority = Authority::new();
+    let authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
     let (signed, door) = (authority.sign(&["ledger.internal"]), site.origin.door("gw-2"));
-    let front = Terminator::start(&signed, &Clients::Anybody, &["http/1.1"], door);
-    let Some(secured) = Way::to(front.address).await else { return };
+    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], door);
+    let Some(secured) = LossyPath::to(front.address).await else { return };
     let tls = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
     let endpoint = json!([format!("https://{}", secured.address)]);
     let policy =
         site.policy("gw-2").with("/upstreams/ledger/endpoints", endpoint).with("/upstreams/ledger/tls", tls);
-    let speaking = gateway(&policy, End::Killed).await;
-    let by_tls = secured.leaves(&speaking, Ask::post("/pay/8").body("old"), End::Killed).await;
+    let speaking = gateway(&policy, ProcessEnd::Killed).await;
+    let by_tls = secured.leaves(&speaking, TestRequest::post("/pay/8").body("old"), ProcessEnd::Killed).await;
     assert_eq!((by_http2, by_tls), (0, 0));
 
     tokio::time::sleep(QUIET).await;
@@ -277,20 +277,22 @@ async fn over_http2_and_over_tls_nothing_is_left_either() {
 
 #[tokio::test]
 async fn a_process_that_ends_in_order_resets_no_connection() {
-    let site = Site::fresh().await;
-    let Some(way) = Way::to(site.origin.door("gw-1")).await else { return };
+    let site = TestSite::fresh().await;
+    let Some(way) = LossyPath::to(site.origin.door("gw-1")).await else { return };
     let endpoint = json!([format!("http://{}", way.address)]);
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint);
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&Ask::get("/idle")).await.status, 200);
-    let Held { request, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    assert_eq!(gateway.send(&TestRequest::get("/idle")).await.status, 200);
+    let HeldRequest { request, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     gateway.signal(Signal::TERM);
     gateway.becomes_unready().await;
     latch.let_go();
     assert_eq!(request.answer().await.status, 200);
     assert!(gateway.exit().await.success());
-    let ended =
-        |log: &Log| log.records.iter().all(|record| log.ended.contains(&record.connection)).then_some(());
+    let ended = |log: &OriginLog| {
+        log.records.iter().all(|record| log.ended.contains(&record.connection)).then_some(())
+    };
     site.origin.when("the ends of its connections", ended).await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(way.resets.load(SeqCst), 0);
@@ -300,7 +302,7 @@ async fn a_process_that_ends_in_order_resets_no_connection() {
 #[tokio::test]
 async fn a_statement_is_given_up_when_its_guard_gives_it_up() {
     let store = SharedStore::fresh().await;
-    let Some(way) = Way::to(store.database.address).await else { return };
+    let Some(way) = LossyPath::to(store.database.address).await else { return };
     let guard = store.at(&[way.address]).guard(Arc::new(MachineClock), "cut").await;
     guard.beat().await.expect("the way is free");
     way.breaks();

@@ -11,20 +11,20 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    gateway::{Gateway, Launch, command, write_policy},
-    guard::{self, Dispatch, assert_refused},
-    guarded::Guarded,
-    policy::Policy,
-    site::Site,
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch, command, write_policy},
+    guard::{self, StampedRequest, assert_refused},
+    guarded::GuardedSite,
+    policy::TestPolicy,
+    site::TestSite,
     socket_relay::SocketRelay,
 };
 use tempfile::TempDir;
 
 /// Paths that are short enough for the kernel, wherever the tests are built.
-struct Sockets(TempDir);
+struct SocketFolder(TempDir);
 
-impl Sockets {
+impl SocketFolder {
     fn new() -> Self {
         Self(TempDir::new().expect("a folder"))
     }
@@ -47,7 +47,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// A guard that is reached by one socket, before a service that is reached by another one.
-async fn between(guarded: &Guarded, sockets: &Sockets) -> (guard::Launch, SocketRelay) {
+async fn between(guarded: &GuardedSite, sockets: &SocketFolder) -> (guard::GuardLaunch, SocketRelay) {
     let service = SocketRelay::from(&sockets.path("service"), guarded.site.origin.door("guard"));
     let launch = guarded.launch().await;
     let launch = launch
@@ -57,28 +57,33 @@ async fn between(guarded: &Guarded, sockets: &Sockets) -> (guard::Launch, Socket
     (launch, service)
 }
 
-fn guarded_file(launch: &guard::Launch) -> String {
+fn guarded_file(launch: &guard::GuardLaunch) -> String {
     write_policy(launch.home(), &launch.file().to_string()).display().to_string()
 }
 
-fn through_the_socket(guarded: &Guarded, sockets: &Sockets) -> Policy {
+fn through_the_socket(guarded: &GuardedSite, sockets: &SocketFolder) -> TestPolicy {
     guarded.policy("gw", &[]).with("/upstreams/ledger/endpoints", vec![sockets.address("guard")])
 }
 
 #[tokio::test]
 async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
-    let (guarded, sockets) = (Guarded::fresh().await, Sockets::new());
+    let (guarded, sockets) = (GuardedSite::fresh().await, SocketFolder::new());
     let (launch, _service) = between(&guarded, &sockets).await;
     let guard = launch.start().await;
     assert_eq!(mode(&sockets.path("guard")), 0o600);
     let gateway = Gateway::start(&through_the_socket(&guarded, &sockets)).await;
-    let pay = Ask::post("/pay/7").body("1");
+    let pay = TestRequest::post("/pay/7").body("1");
 
     let paid = gateway.send(&pay).await;
-    assert_eq!((paid.status, paid.outcome()), (200, Some(Outcome::Done)), "{paid:?}\n{}", gateway.log());
-    assert_eq!(gateway.send(&Ask::get("/read")).await.status, 200);
+    assert_eq!(
+        (paid.status, paid.outcome()),
+        (200, Some(FencingOutcome::Done)),
+        "{paid:?}\n{}",
+        gateway.log()
+    );
+    assert_eq!(gateway.send(&TestRequest::get("/read")).await.status, 200);
     let token = guarded.site.origin.request("/pay/7", 1).await.stamped();
-    let old = Dispatch::new("account/7", token.number() - 1);
+    let old = StampedRequest::new("account/7", token.number() - 1);
     let stale = guard.send(&old.post("/stale")).await;
     assert_refused(&stale, "stale");
     assert_eq!(guarded.site.origin.count("/stale"), 0);
@@ -87,7 +92,7 @@ async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
     let launch = guard.stops().await;
     assert!(!sockets.path("guard").exists(), "it takes its file along");
     let refused = gateway.send(&pay).await;
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched), "{refused:?}");
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
     assert_eq!(guarded.site.origin.count("/pay/7"), 1);
 
     let guard = launch.start().await;
@@ -97,7 +102,7 @@ async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
     let launch = guard.dies().await;
     assert!(is_socket(&sockets.path("guard")));
     let refused = gateway.send(&pay).await;
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched), "{refused:?}");
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
     let guard = launch.start().await;
     assert!(guard.log().contains("socket.stale_removed"));
     assert_eq!(guarded.site.origin.count("/pay/7"), 2, "executed twice, and refused twice");
@@ -105,7 +110,7 @@ async fn requests_go_by_two_sockets_through_a_guard_that_dies_and_comes_back() {
 
 #[tokio::test]
 async fn what_is_not_ours_to_remove_stays_and_is_told() {
-    let (guarded, sockets) = (Guarded::fresh().await, Sockets::new());
+    let (guarded, sockets) = (GuardedSite::fresh().await, SocketFolder::new());
     let (launch, _service) = between(&guarded, &sockets).await;
     let taken = sockets.path("guard");
     fs::write(&taken, "somebody's").expect("our own folder");
@@ -134,24 +139,29 @@ async fn what_is_not_ours_to_remove_stays_and_is_told() {
 
 #[tokio::test]
 async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
-    let (site, sockets) = (Site::fresh().await, Sockets::new());
+    let (site, sockets) = (TestSite::fresh().await, SocketFolder::new());
     let policy = |name: &str| {
         let policy = site.policy(name).with("/listeners/public/address", sockets.address("gw"));
         policy.with("/listeners/public/trusted_peers", vec!["127.0.0.1"]).with("/log/access", "stdout")
     };
     let old = Gateway::start(&policy("old")).await;
     assert_eq!(mode(&sockets.path("gw")), 0o660);
-    let held = site.origin.holds_one(&old, Ask::post("/pay/7").field("X-Forwarded-For", "192.0.2.7")).await;
+    let held =
+        site.origin.holds_one(&old, TestRequest::post("/pay/7").field("X-Forwarded-For", "192.0.2.7")).await;
     let forwarded = held.record.request.field("x-forwarded-for").map(str::to_owned);
     assert_eq!(forwarded.as_deref(), Some("192.0.2.7, 127.0.0.1"), "the other side of the socket is a proxy");
 
-    let log = Launch::new(&policy("late")).fails().await;
+    let log = GatewayLaunch::new(&policy("late")).fails().await;
     assert!(log.contains("FG0526"), "{log}");
 
-    let new = Launch::new(&policy("new")).beside().start().await;
+    let new = GatewayLaunch::new(&policy("new")).beside().start().await;
     new.becomes_ready().await;
     old.signal(Signal::TERM);
-    assert_eq!(old.begin(Ask::get("/read")).answer().await.status, 200, "its path leads to the new one");
+    assert_eq!(
+        old.begin(TestRequest::get("/read")).answer().await.status,
+        200,
+        "its path leads to the new one"
+    );
     assert_eq!(site.origin.request("/read", 1).await.gateway, "new");
     assert_eq!(held.finishes().await.status, 200, "what was begun is ended");
     assert_eq!(old.exit().await.code(), Some(0));
@@ -159,7 +169,7 @@ async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
 
     new.rewrite(&policy("new").with("/listeners/public/limits", serde_json::json!({"max_body": "2KiB"})));
     assert_eq!(new.reload(&[]).await.0, Some(0), "{}", new.log());
-    let large = new.send(&Ask::post("/pay/8").body(vec![b'x'; 4096])).await;
+    let large = new.send(&TestRequest::post("/pay/8").body(vec![b'x'; 4096])).await;
     assert_eq!(large.status, 413, "{large:?}");
     new.signal(Signal::TERM);
     assert_eq!(new.exit().await.code(), Some(0));
@@ -168,7 +178,7 @@ async fn a_gateway_takes_over_a_socket_while_the_one_before_ends_its_work() {
 
 #[tokio::test]
 async fn a_check_connects_to_sockets_and_says_which_it_cannot_reach() {
-    let (site, sockets) = (Site::fresh().await, Sockets::new());
+    let (site, sockets) = (TestSite::fresh().await, SocketFolder::new());
     let _service = SocketRelay::from(&sockets.path("service"), site.origin.door("gw"));
     let there = vec![sockets.address("service"), sockets.address("nobody")];
     let gateway = Gateway::start(&site.policy("gw").with("/upstreams/ledger/endpoints", there)).await;
@@ -180,7 +190,7 @@ async fn a_check_connects_to_sockets_and_says_which_it_cannot_reach() {
     assert!(text.contains("FG0507") && text.contains(&sockets.address("nobody")), "{text}");
     for n in 0..4 {
         assert_eq!(
-            gateway.send(&Ask::post(&format!("/pay/{n}"))).await.status,
+            gateway.send(&TestRequest::post(&format!("/pay/{n}"))).await.status,
             200,
             "the other one is tried"
         );

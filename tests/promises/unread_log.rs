@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     ensemble::free_ports,
     gateway::write_policy,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
-    unread::{Unread, run_unread},
+    site::TestSite,
+    unread::{UnreadProcess, run_unread},
 };
 use futures_util::future::join_all;
 use serde_json::json;
@@ -19,17 +19,17 @@ const ENDS: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn gateway_with_an_unread_log_serves_and_ends() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let away = format!("http://127.0.0.1:{}", free_ports(1)[0]);
     let policy = site.policy("gw-1").with("/upstreams/away", json!({"endpoints": [away], "fencing": "none"}));
     let policy = policy.route(json!({"name": "away", "upstream": "away", "fence": "none",
         "match": {"methods": ["PUT"], "path": "/away"}}));
-    let gateway = Unread::gateway(policy, &[]).await;
+    let gateway = UnreadProcess::gateway(policy, &[]).await;
     // Each of these requests is a line, on each of the workers.
     for _ in 0..20 {
-        let refused = Ask::with_method("PUT", "/away").to(gateway.public).await.expect("an answer");
+        let refused = TestRequest::with_method("PUT", "/away").to(gateway.public).await.expect("an answer");
         assert_eq!((refused.status, refused.reason()), (502, "upstream-connect".to_owned()));
-        assert_eq!(Ask::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
+        assert_eq!(TestRequest::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
     }
     assert!(gateway.ends_within(ENDS).await, "SIGTERM does not end it");
 }
@@ -37,33 +37,36 @@ async fn gateway_with_an_unread_log_serves_and_ends() {
 /// As in a container, where one reader takes both: the line of each request finds no room any more.
 #[tokio::test]
 async fn gateway_with_an_unread_access_log_serves_and_ends() {
-    let site = Site::fresh().await;
-    let gateway = Unread::gateway(site.policy("gw-1").with("/log", json!({"access": "stdout"})), &[]).await;
+    let site = TestSite::fresh().await;
+    let gateway =
+        UnreadProcess::gateway(site.policy("gw-1").with("/log", json!({"access": "stdout"})), &[]).await;
     let asked = (0..16).map(|_| async {
         for _ in 0..600 {
-            assert_eq!(Ask::get("/read").to(gateway.public).await.expect("an answer").status, 200);
+            assert_eq!(TestRequest::get("/read").to(gateway.public).await.expect("an answer").status, 200);
         }
     });
     join_all(asked).await;
-    assert_eq!(Ask::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
+    assert_eq!(TestRequest::post("/pay/7").to(gateway.public).await.expect("an answer").status, 200);
     assert!(gateway.ends_within(ENDS).await, "SIGTERM does not end it");
 }
 
 #[tokio::test]
 async fn guard_with_an_unread_log_serves_and_ends() {
-    let (site, home) = (Site::fresh().await, scratch::place());
-    let guard = Unread::guard(Policy::of_guard(site.origin.door("guard"), &home.path().join("store"))).await;
+    let (site, home) = (TestSite::fresh().await, scratch::place());
+    let guard =
+        UnreadProcess::guard(TestPolicy::of_guard(site.origin.door("guard"), &home.path().join("store")))
+            .await;
     for _ in 0..20 {
-        let refused = Ask::post("/pay/7").to(guard.public).await.expect("an answer");
+        let refused = TestRequest::post("/pay/7").to(guard.public).await.expect("an answer");
         assert_eq!(refused.reason(), "token-missing");
-        assert_eq!(Ask::get("/read").to(guard.public).await.expect("an answer").status, 200);
+        assert_eq!(TestRequest::get("/read").to(guard.public).await.expect("an answer").status, 200);
     }
     assert!(guard.ends_within(ENDS).await, "SIGTERM does not end it");
 }
 
 #[tokio::test]
 async fn command_under_a_lock_runs_while_nobody_reads_the_log() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let _gateway = site.gateway("gw-1").await;
     let file = write_policy(home.path(), &site.policy("gw-1").to_string()).display().to_string();
     let done = home.path().join("done").display().to_string();

@@ -10,33 +10,33 @@ use std::time::{Duration, Instant};
 use fencegate::{demo::child::Signal, explain};
 use fencegate_policies::file;
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw, Streams},
+    client::{FencingOutcome, Http2Client, RawClient, TestRequest},
     gateway::Gateway,
     history::History,
     origin::{Act, Latch},
     patience::{QUIET, patiently},
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
-use self::client::{Framing, Shared, Upload};
+use self::client::{SharedConnection, Upload, UploadFraming};
 use super::{
     explain::explained,
-    streaming::{FLAT, GIB, Gibibyte, grown, say, warm},
+    streaming::{BulkService, FLAT, GIB, grown, say, warm},
 };
 
 const MIB: usize = 1 << 20;
 
 /// Bodies up to 64 KiB are taken in full. Larger bodies are streamed.
-fn streaming(policy: Policy) -> Policy {
+fn streaming(policy: TestPolicy) -> TestPolicy {
     policy
         .with("/listeners/public/limits/max_body", "64KiB")
         .with("/listeners/public/timeouts/request_body", "3s")
         .with("/routes/0/fence/large_bodies", "stream")
 }
 
-async fn gateway(site: &Site, name: &str) -> Gateway {
+async fn gateway(site: &TestSite, name: &str) -> Gateway {
     Gateway::start(&streaming(site.policy(name))).await
 }
 
@@ -47,10 +47,12 @@ fn body(length: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_large_body_goes_up_intact_under_one_token_however_it_is_framed() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
     let body = body(8 * MIB);
-    for framing in [Framing::Length, Framing::Chunked, Framing::Http2, Framing::Http2Length] {
+    for framing in
+        [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2, UploadFraming::Http2Length]
+    {
         let before = site.origin.count("/pay/7");
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", body.len()).await;
         upload.send(&body).await;
@@ -63,14 +65,18 @@ async fn a_large_body_goes_up_intact_under_one_token_however_it_is_framed() {
         };
         assert_eq!((count("fencing-token"), count("fencing-number")), (1, 1), "{framing:?}");
         let length = record.request.field("content-length").is_some();
-        assert_eq!(length, matches!(framing, Framing::Length | Framing::Http2Length), "{framing:?}");
+        assert_eq!(
+            length,
+            matches!(framing, UploadFraming::Length | UploadFraming::Http2Length),
+            "{framing:?}"
+        );
     }
     assert_eq!(site.origin.log().records.len(), 4, "each of them was sent once");
 }
 
 #[tokio::test]
 async fn explain_says_what_becomes_of_a_large_body() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let said = |how: &str| {
         let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", how);
         let plan = file::load(&policy.to_string()).plan.expect("sound");
@@ -88,13 +94,13 @@ async fn explain_says_what_becomes_of_a_large_body() {
 
 #[tokio::test]
 async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/large_bodies", "refuse");
     let gateway = Gateway::start(&policy).await;
-    let refused = gateway.send(&Ask::post("/pay/7").body(body(MIB))).await;
+    let refused = gateway.send(&TestRequest::post("/pay/7").body(body(MIB))).await;
     assert_eq!((refused.status, refused.reason().as_str()), (413, "body-too-large"));
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
-    let mut chunked = Upload::begin(&gateway, Framing::Chunked, "/pay/7", 0).await;
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
+    let mut chunked = Upload::begin(&gateway, UploadFraming::Chunked, "/pay/7", 0).await;
     chunked.send(&body(MIB)).await;
     assert_eq!(chunked.answer().await, (413, "not-dispatched".to_owned()));
     assert_eq!(site.origin.log().records.len(), 0);
@@ -102,13 +108,13 @@ async fn without_the_opt_in_a_large_body_is_refused_before_any_lock() {
 
 #[tokio::test]
 async fn a_gibibyte_goes_up_under_the_lock_and_leaves_memory_flat() {
-    let site = Site::fresh().await;
-    let service = Gibibyte::start().await;
+    let site = TestSite::fresh().await;
+    let service = BulkService::start().await;
     let policy = streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]));
     let gateway = Gateway::start(&policy).await;
     let before = warm(&gateway).await;
-    let mut client = Raw::connect(gateway.public).await.expect("listens");
+    let mut client = RawClient::connect(gateway.public).await.expect("listens");
     let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\nContent-Length: {GIB}\r\n\r\n");
     client.say(head).await.expect("connected");
     let sent = tokio::time::timeout(Duration::from_secs(120), say(client.output(), GIB, |_| ())).await;
@@ -120,20 +126,20 @@ async fn a_gibibyte_goes_up_under_the_lock_and_leaves_memory_flat() {
 
 #[tokio::test]
 async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
     let before = warm(&gateway).await;
     let latch = Latch::default();
     site.origin.script("/pay/7", [Act::ReadLater(latch.clone())]);
     let body = body(48 * MIB);
-    let mut upload = Upload::begin(&gateway, Framing::Length, "/pay/7", body.len()).await;
+    let mut upload = Upload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
     let stuck = tokio::time::timeout(Duration::from_secs(2), upload.send(&body)).await;
     assert!(stuck.is_err(), "not exercised: everything was taken");
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
     latch.let_go();
     // The future above was dropped with half of the body, so this upload ends here. The next request is not held up.
     drop(upload);
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(grown(&gateway, before) < FLAT, "grew by {} MiB", grown(&gateway, before) >> 20);
 }
 
@@ -141,10 +147,10 @@ async fn an_upstream_that_reads_slowly_holds_the_client_back_and_memory_flat() {
 #[tokio::test]
 async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_of_its_body_away() {
     const WAITERS: usize = 24;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1")).with("/routes/0/fence/wait", "30s")).await;
     let tree = site.tree().await;
-    let (shared, body) = (Shared::connect(&gateway).await, body(MIB));
+    let (shared, body) = (SharedConnection::connect(&gateway).await, body(MIB));
     let mut holder = shared.upload("/pay/7").await;
     holder.send(&body[..128 << 10]).await;
     site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
@@ -174,7 +180,7 @@ async fn uploads_that_wait_on_the_connection_of_the_holder_do_not_keep_the_rest_
 /// Some bodies are streamed and some are not. Each gateway keeps the key between its requests.
 #[tokio::test]
 async fn uploads_of_one_key_never_overlap() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let one = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
     let two = Gateway::start(&streaming(site.policy("gw-2").cached())).await;
     site.origin.works_for(Duration::from_millis(3));
@@ -183,7 +189,7 @@ async fn uploads_of_one_key_never_overlap() {
     for n in 0..12 {
         let gateway = if n % 2 == 0 { &one } else { &two };
         let body = if n % 3 == 0 { &small } else { &large };
-        asked.push(gateway.begin(Ask::post("/pay/7").body(body.clone())));
+        asked.push(gateway.begin(TestRequest::post("/pay/7").body(body.clone())));
     }
     for asked in asked {
         assert_eq!(asked.answer().await.status, 200);
@@ -197,11 +203,13 @@ async fn uploads_of_one_key_never_overlap() {
 /// The gateway does not read the body while it waits, so it has to look whether the client is there.
 #[tokio::test]
 async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue_within_a_second() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = Gateway::start(&streaming(site.unswept("gw-1"))).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    for (framing, resets) in [(Framing::Length, false), (Framing::Chunked, true), (Framing::Http2, false)] {
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    for (framing, resets) in
+        [(UploadFraming::Length, false), (UploadFraming::Chunked, true), (UploadFraming::Http2, false)]
+    {
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
         // More than the gateway takes in full, and within the first window of a stream.
         upload.send(&body(96 << 10)).await;
@@ -222,10 +230,10 @@ async fn a_client_that_goes_while_its_upload_waits_for_the_lock_leaves_the_queue
 
 #[tokio::test]
 async fn an_upload_that_begins_before_sigterm_is_finished() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
     let body = body(MIB);
-    let mut upload = Upload::begin(&gateway, Framing::Chunked, "/pay/7", body.len()).await;
+    let mut upload = Upload::begin(&gateway, UploadFraming::Chunked, "/pay/7", body.len()).await;
     upload.send(&body[..MIB / 2]).await;
     site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
     gateway.signal(Signal::TERM);
@@ -239,12 +247,12 @@ async fn an_upload_that_begins_before_sigterm_is_finished() {
 /// The time for the answer begins at the end of the upload. A slow client is not the upstream's fault.
 #[tokio::test]
 async fn a_slow_upload_may_take_longer_than_the_upstream_may_for_its_answer() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = streaming(site.policy("gw-1")).with("/upstreams/ledger/response_timeout", "600ms");
     let gateway = Gateway::start(&policy).await;
-    let streams = Streams::connect(gateway.public).await.expect("listens");
+    let streams = Http2Client::connect(gateway.public).await.expect("listens");
     let body = body(MIB);
-    for framing in [Framing::Length, Framing::Http2] {
+    for framing in [UploadFraming::Length, UploadFraming::Http2] {
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", body.len()).await;
         upload.send(&body[..MIB / 2]).await;
         tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -253,7 +261,7 @@ async fn a_slow_upload_may_take_longer_than_the_upstream_may_for_its_answer() {
     }
     // The time for the answer begins at that moment, and can run out.
     let latch = site.origin.holds("/pay/7");
-    let late = streams.send(&Ask::post("/pay/7").body(body)).await.expect("answered");
+    let late = streams.send(&TestRequest::post("/pay/7").body(body)).await.expect("answered");
     assert_eq!((late.status, late.reason().as_str()), (504, "outcome-unknown"));
     latch.let_go();
 }

@@ -4,18 +4,18 @@ use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use fencegate::demo::relay::Relay;
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     origin_h2::OriginH2,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
-    terminator::{Authority, Clients, Terminator},
+    site::TestSite,
+    terminator::{ClientAuthMode, TestCa, TlsTerminator},
 };
 use hyper::Version;
 use serde_json::json;
 
-fn over_h2(policy: Policy, address: SocketAddr) -> Policy {
+fn over_h2(policy: TestPolicy, address: SocketAddr) -> TestPolicy {
     policy
         .with("/upstreams/ledger/endpoints", json!([format!("http://{address}")]))
         .with("/upstreams/ledger/protocol", "http2")
@@ -23,12 +23,16 @@ fn over_h2(policy: Policy, address: SocketAddr) -> Policy {
 
 #[tokio::test]
 async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let gateway = Gateway::start(&over_h2(site.policy("gw-1"), origin.address)).await;
     for n in 1..=6 {
-        let ask = Ask::post("/pay/7").field("host", "shop.example").field("te", "gzip;q=0.5, trailers");
+        let ask =
+            TestRequest::post("/pay/7").field("host", "shop.example").field("te", "gzip;q=0.5, trailers");
         let answer = gateway.send(&ask.body(vec![b'x'; 300_000])).await;
-        assert_eq!((answer.status, answer.outcome(), answer.body.len()), (200, Some(Outcome::Done), 300_000));
+        assert_eq!(
+            (answer.status, answer.outcome(), answer.body.len()),
+            (200, Some(FencingOutcome::Done), 300_000)
+        );
         assert_eq!(answer.trailers.get("x-checksum").map(|value| value.as_bytes()), Some(&b"42"[..]));
         let got = &origin.on("/pay/7")[n - 1];
         assert_eq!(got.version, Version::HTTP_2);
@@ -43,16 +47,16 @@ async fn requests_arrive_stamped_and_answers_come_back_with_their_trailers() {
     assert!(got.windows(2).all(|pair| pair[0].token() < pair[1].token()), "{got:?}");
     let used: BTreeSet<usize> = got.iter().map(|got| got.connection).collect();
     assert!(used.len() <= 2, "a connection per worker is enough: {used:?}");
-    gateway.send(&Ask::get("/plain")).await;
+    gateway.send(&TestRequest::get("/plain")).await;
     assert!(!origin.on("/plain")[0].fields.contains_key("te"), "nobody asked for trailers");
 }
 
 /// With one exchange per connection, all bytes of the connection belong to one request.
 #[tokio::test]
 async fn a_connection_carries_one_exchange_at_a_time() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let gateway = Gateway::start(&over_h2(site.policy("gw-1"), origin.address)).await;
-    let asked: Vec<_> = (0..8).map(|n| gateway.begin(Ask::get(&format!("/{n}/slow")))).collect();
+    let asked: Vec<_> = (0..8).map(|n| gateway.begin(TestRequest::get(&format!("/{n}/slow")))).collect();
     for asked in asked {
         assert_eq!(asked.answer().await.status, 200);
     }
@@ -66,13 +70,13 @@ async fn a_connection_carries_one_exchange_at_a_time() {
 #[tokio::test]
 async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_ended() {
     const LARGE: usize = 1 << 20;
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address)
         .through(relay.address())
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
-    let asked = gateway.begin(Ask::post("/pay/7/late").body(vec![7; LARGE]));
+    let asked = gateway.begin(TestRequest::post("/pay/7/late").body(vec![7; LARGE]));
     while !origin.on("/pay/7/late").first().is_some_and(|got| got.whole) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -86,16 +90,16 @@ async fn the_answer_to_what_has_left_in_full_is_taken_whole_after_the_proof_has_
 /// The rest of the body must not follow in the time of the next holder.
 #[tokio::test]
 async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let policy = over_h2(site.policy("gw-1"), origin.address)
         .with("/routes/0/match/path", "/pay/{account}/{rest...}")
         .with("/listeners/public/limits/max_body", "16MiB");
     let gateway = Gateway::start(&policy).await;
-    let early = gateway.send(&Ask::post("/pay/7/early").body(vec![7; 8 << 20])).await;
-    assert_eq!((early.status, early.outcome()), (200, Some(Outcome::Done)));
+    let early = gateway.send(&TestRequest::post("/pay/7/early").body(vec![7; 8 << 20])).await;
+    assert_eq!((early.status, early.outcome()), (200, Some(FencingOutcome::Done)));
     assert_eq!(&early.body[..], b"early");
     for _ in 0..4 {
-        assert_eq!(gateway.send(&Ask::post("/pay/7/next")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7/next")).await.status, 200);
     }
     let first = origin.on("/pay/7/early")[0].connection;
     assert!(
@@ -106,13 +110,13 @@ async fn a_request_that_was_answered_before_it_was_read_is_not_sent_to_its_end()
 
 #[tokio::test]
 async fn a_stream_that_is_reset_is_an_unknown_outcome_and_retires_its_tenure() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let policy = over_h2(site.policy("gw-1").cached(), origin.address)
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
-    let reset = gateway.send(&Ask::post("/pay/7/reset").body("hi")).await;
-    assert_eq!((reset.status, reset.outcome()), (502, Some(Outcome::Unknown)));
-    assert_eq!(gateway.send(&Ask::post("/pay/7/next")).await.status, 200);
+    let reset = gateway.send(&TestRequest::post("/pay/7/reset").body("hi")).await;
+    assert_eq!((reset.status, reset.outcome()), (502, Some(FencingOutcome::Unknown)));
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7/next")).await.status, 200);
     assert_eq!(origin.on("/pay/7/reset").len(), 1, "sent again");
     let (first, next) = (origin.on("/pay/7/reset")[0].token(), origin.on("/pay/7/next")[0].token());
     assert!(next.number() > first.number(), "{first} then {next}");
@@ -120,13 +124,13 @@ async fn a_stream_that_is_reset_is_an_unknown_outcome_and_retires_its_tenure() {
 
 #[tokio::test]
 async fn a_connection_that_the_upstream_is_about_to_close_costs_nothing() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let policy =
         over_h2(site.policy("gw-1"), origin.address).with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
     for n in 0..20 {
-        let answer = gateway.send(&Ask::post("/pay/7/last")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "request {n}");
+        let answer = gateway.send(&TestRequest::post("/pay/7/last")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "request {n}");
         // The upstream's GOAWAY is on its way to the gateway.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -138,13 +142,13 @@ async fn a_connection_that_the_upstream_is_about_to_close_costs_nothing() {
 /// An upstream without HTTP/2 would take the HTTP/2 preface for a request, and answer it.
 #[tokio::test]
 async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = over_h2(site.policy("gw-1"), site.origin.door("gw-1"))
         .with("/upstreams/ledger/connect_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (502, "upstream-connect"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     let told = |what: &[u8]| {
         site.origin.log().pieces.iter().any(|piece| piece.bytes.windows(what.len()).any(|part| part == what))
     };
@@ -153,13 +157,14 @@ async fn nothing_of_a_request_is_written_to_who_does_not_speak_http2() {
 
 #[tokio::test]
 async fn the_upstream_chooses_the_protocol_where_it_may() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let home = scratch::place();
-    let authority = Authority::new();
+    let authority = TestCa::new();
     authority.write(&home.path().join("ca.pem"));
     let signed = authority.sign(&["127.0.0.1"]);
-    let both = Terminator::start(&signed, &Clients::Anybody, &["h2", "http/1.1"], origin.address);
-    let old = Terminator::start(&signed, &Clients::Anybody, &["http/1.1"], site.origin.door("gw-2"));
+    let both = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["h2", "http/1.1"], origin.address);
+    let old =
+        TlsTerminator::start(&signed, &ClientAuthMode::Anybody, &["http/1.1"], site.origin.door("gw-2"));
     let policy = |name: &str, address: SocketAddr, protocol: &str| {
         site.policy(name)
             .with("/upstreams/ledger/endpoints", json!([format!("https://{address}")]))
@@ -167,29 +172,32 @@ async fn the_upstream_chooses_the_protocol_where_it_may() {
             .with("/upstreams/ledger/protocol", protocol)
     };
     let new = Gateway::start(&policy("gw-1", both.address, "auto")).await;
-    assert_eq!(new.send(&Ask::post("/pay/7").body("x")).await.outcome(), Some(Outcome::Done));
+    assert_eq!(new.send(&TestRequest::post("/pay/7").body("x")).await.outcome(), Some(FencingOutcome::Done));
     assert_eq!(both.seen()[0].protocol.as_deref(), Some("h2"));
     assert_eq!(origin.on("/pay/7")[0].version, Version::HTTP_2);
     let older = Gateway::start(&policy("gw-2", old.address, "auto")).await;
-    assert_eq!(older.send(&Ask::post("/pay/8").body("x")).await.outcome(), Some(Outcome::Done));
+    assert_eq!(
+        older.send(&TestRequest::post("/pay/8").body("x")).await.outcome(),
+        Some(FencingOutcome::Done)
+    );
     assert_eq!(site.origin.count("/pay/8"), 1);
     let strict = Gateway::start(&policy("gw-3", old.address, "http2")).await;
-    let refused = strict.send(&Ask::post("/pay/9")).await;
-    assert_eq!((refused.status, refused.outcome()), (502, Some(Outcome::NotDispatched)));
+    let refused = strict.send(&TestRequest::post("/pay/9")).await;
+    assert_eq!((refused.status, refused.outcome()), (502, Some(FencingOutcome::NotDispatched)));
 }
 
 /// The check of the proof lies below the frames as well.
 #[tokio::test]
 async fn no_frame_of_a_request_leaves_after_the_session_is_lost() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address).through(relay.address());
     let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
-    let asked = gateway.begin(Ask::post("/pay/7"));
+    let asked = gateway.begin(TestRequest::post("/pay/7"));
     gateway.stands_at("before_upstream_write").await;
     drop(relay);
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(origin.got().is_empty());
 }

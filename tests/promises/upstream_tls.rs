@@ -5,42 +5,42 @@ use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::D
 
 use fencegate::demo::relay::Relay;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    gateway::{Gateway, Line, command, write_policy},
+    client::{FencingOutcome, TestRequest},
+    gateway::{Gateway, LogLine, command, write_policy},
     history::History,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
-    terminator::{Authority, Clients, Terminator},
+    site::TestSite,
+    terminator::{ClientAuthMode, TestCa, TlsTerminator},
 };
 use serde_json::{Value, json};
 
 const HTTP1: &[&str] = &["http/1.1"];
 
-fn over_tls(policy: Policy, address: SocketAddr, tls: Value) -> Policy {
+fn over_tls(policy: TestPolicy, address: SocketAddr, tls: Value) -> TestPolicy {
     policy
         .with("/upstreams/ledger/endpoints", json!([format!("https://{address}")]))
         .with("/upstreams/ledger/tls", tls)
 }
 
 /// An authority whose certificate is in the folder.
-fn authority(folder: &Path) -> Authority {
-    let authority = Authority::new();
+fn authority(folder: &Path) -> TestCa {
+    let authority = TestCa::new();
     authority.write(&folder.join("ca.pem"));
     authority
 }
 
 #[tokio::test]
 async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}));
     let gateway = Gateway::start(&policy).await;
     for n in 0..5 {
-        let answer = gateway.send(&Ask::post("/pay/7").body(vec![n; 100_000])).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+        let answer = gateway.send(&TestRequest::post("/pay/7").body(vec![n; 100_000])).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
     }
     assert_eq!(site.origin.request("/pay/7", 5).await.request.body.len(), 100_000);
     History::of(&site.origin.log()).assert_holds();
@@ -51,12 +51,12 @@ async fn requests_arrive_through_tls_and_the_certificate_names_the_endpoint() {
 
 #[tokio::test]
 async fn nothing_is_sent_to_who_cannot_prove_its_name() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let believed = authority(home.path());
     let ca = json!({"ca_file": home.path().join("ca.pem")});
     let named = json!({"ca_file": home.path().join("ca.pem"), "server_name": "ledger.internal"});
     let cases = [
-        ("another authority", Authority::new().sign(&["127.0.0.1"]), ca.clone(), 502),
+        ("another authority", TestCa::new().sign(&["127.0.0.1"]), ca.clone(), 502),
         ("another name", believed.sign(&["other.internal"]), ca, 502),
         ("the address, not the name", believed.sign(&["127.0.0.1"]), named.clone(), 502),
         ("the name that is asked for", believed.sign(&["ledger.internal"]), named, 200),
@@ -64,14 +64,14 @@ async fn nothing_is_sent_to_who_cannot_prove_its_name() {
     ];
     for (n, (case, signed, tls, status)) in cases.into_iter().enumerate() {
         let name = format!("gw-{n}");
-        let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door(&name));
+        let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door(&name));
         let gateway = Gateway::start(&over_tls(site.policy(&name), front.address, tls)).await;
         let path = format!("/pay/{n}");
-        let answer = gateway.send(&Ask::post(&path)).await;
+        let answer = gateway.send(&TestRequest::post(&path)).await;
         assert_eq!(answer.status, status, "{case}");
         if status != 200 {
             assert_eq!(answer.reason(), "upstream-connect", "{case}");
-            assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{case}");
+            assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{case}");
             assert_eq!(site.origin.count(&path), 0, "{case}");
         }
     }
@@ -79,11 +79,11 @@ async fn nothing_is_sent_to_who_cannot_prove_its_name() {
 
 #[tokio::test]
 async fn who_asks_for_a_certificate_is_shown_ours() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let clients = Clients::SignedBy(&authority);
-    let front = Terminator::start(&signed, &clients, HTTP1, site.origin.door("gw-1"));
+    let clients = ClientAuthMode::SignedBy(&authority);
+    let front = TlsTerminator::start(&signed, &clients, HTTP1, site.origin.door("gw-1"));
     let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
     let shown = json!({
         "ca_file": home.path().join("ca.pem"),
@@ -91,46 +91,50 @@ async fn who_asks_for_a_certificate_is_shown_ours() {
         "client_key_file": key,
     });
     let gateway = Gateway::start(&over_tls(site.policy("gw-1"), front.address, shown)).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert!(front.seen()[0].client);
 
     let silent = json!({"ca_file": home.path().join("ca.pem")});
     let gateway = Gateway::start(&over_tls(site.policy("gw-2"), front.address, silent)).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 502);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 502);
     assert_eq!(site.origin.count("/pay/8"), 0);
 }
 
 /// First another authority signs, and only that authority is trusted. Then the file is written half.
 #[tokio::test]
 async fn files_that_change_are_taken_over_and_bad_ones_change_nothing() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let file = home.path().join("ca.pem");
-    let (old, new) = (authority(home.path()), Authority::new());
-    let front =
-        Terminator::start(&old.sign(&["127.0.0.1"]), &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let (old, new) = (authority(home.path()), TestCa::new());
+    let front = TlsTerminator::start(
+        &old.sign(&["127.0.0.1"]),
+        &ClientAuthMode::Anybody,
+        HTTP1,
+        site.origin.door("gw-1"),
+    );
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": file}));
     let gateway = Gateway::start(&policy).await;
-    assert_eq!(gateway.send(&Ask::get("/a")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 200);
 
     fs::write(&file, "-----BEGIN CERTIFICATE-----\nAAAA").expect("writable");
-    gateway.says("a bad file", |line: &Line| line.message().starts_with("upstream.tls_files_bad")).await;
-    assert_eq!(gateway.send(&Ask::get("/a")).await.status, 200);
+    gateway.says("a bad file", |line: &LogLine| line.message().starts_with("upstream.tls_files_bad")).await;
+    assert_eq!(gateway.send(&TestRequest::get("/a")).await.status, 200);
     let bad = gateway.metrics().await.sum("fencegate_upstream_tls_files_total", &["result=\"bad\""]);
     assert!(bad > 0.5, "{bad}");
 
-    front.show(&new.sign(&["127.0.0.1"]), &Clients::Anybody, HTTP1);
+    front.show(&new.sign(&["127.0.0.1"]), &ClientAuthMode::Anybody, HTTP1);
     new.write(&file);
-    gateway.says("a good file", |line: &Line| line.message() == "upstream.tls_files_taken_over").await;
+    gateway.says("a good file", |line: &LogLine| line.message() == "upstream.tls_files_taken_over").await;
     let before = front.seen().len();
     for _ in 0..4 {
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.outcome(), Some(Outcome::Done));
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.outcome(), Some(FencingOutcome::Done));
     }
     assert!(front.seen().len() > before, "a connection that the old files made was used again");
 }
 
 #[tokio::test]
 async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let authority = authority(home.path());
     let (chain, key) = authority.sign(&["gateway"]).write(home.path(), "client");
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -153,29 +157,29 @@ async fn files_that_cannot_be_used_stop_the_start_with_their_reason() {
 /// it.
 #[tokio::test]
 async fn no_byte_leaves_through_tls_after_the_session_is_lost() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
         .through(relay.address());
     let gateway = site.pausing(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
-    let asked = gateway.begin(Ask::post("/pay/7"));
+    let asked = gateway.begin(TestRequest::post("/pay/7"));
     gateway.stands_at("before_upstream_write").await;
     drop(relay);
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "suspended"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert_eq!(site.origin.count("/pay/7"), 0);
 }
 
 #[tokio::test]
 async fn health_is_asked_through_tls() {
-    let (site, home) = (Site::fresh().await, scratch::place());
+    let (site, home) = (TestSite::fresh().await, scratch::place());
     let authority = authority(home.path());
     let signed = authority.sign(&["127.0.0.1"]);
-    let front = Terminator::start(&signed, &Clients::Anybody, HTTP1, site.origin.door("gw-1"));
+    let front = TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.door("gw-1"));
     let tls = json!({"ca_file": home.path().join("ca.pem")});
     let policy = over_tls(site.policy("gw-1"), front.address, tls)
         .with("/upstreams/ledger/health", json!({"path": "/health", "interval": "50ms"}));

@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 
 use self::{
     fault::Fault,
-    faulty::{Database, Instance},
+    faulty::{FaultyDatabase, FaultyInstance},
 };
 
 /// A run takes longer than other commands: many cases, each of several requests, on a machine that does other things too.
@@ -33,12 +33,12 @@ async fn command(arguments: &[&str]) -> Output {
 
 /// What came of a run: the exit code, and the names of the cases by verdict.
 #[derive(Debug)]
-struct Verified {
+struct VerifyResult {
     code: Option<i32>,
     report: Value,
 }
 
-impl Verified {
+impl VerifyResult {
     async fn by(arguments: &[&str]) -> Self {
         let asked = [&["verify", "--format", "json"], arguments].concat();
         let output = command(&asked).await;
@@ -61,15 +61,16 @@ impl Verified {
 }
 
 /// Two instances of a service with this fault, verified in full.
-async fn with(fault: Fault, more: &[&str]) -> Verified {
-    let database = Database::new();
-    let (one, two) = (Instance::start(&database, fault).await, Instance::start(&database, fault).await);
+async fn with(fault: Fault, more: &[&str]) -> VerifyResult {
+    let database = FaultyDatabase::new();
+    let (one, two) =
+        (FaultyInstance::start(&database, fault).await, FaultyInstance::start(&database, fault).await);
     let urls = [&one, &two].map(|instance| format!("http://{}", instance.address));
     let crash = format!("curl -s -X POST {0}/crash; curl -s -X POST {1}/crash; true", urls[0], urls[1]);
     let request = [&*urls[0], &urls[1], "--request", "POST /{key}", "--body", "some money"];
     let sight = ["--observe", "GET /{key}", "--pick", "/effects"];
     let rounds: &[&str] = if more.contains(&"--rounds") { &[] } else { &["--rounds", "6"] };
-    Verified::by(&[&request[..], &sight, &["--restart", &crash], rounds, more].concat()).await
+    VerifyResult::by(&[&request[..], &sight, &["--restart", &crash], rounds, more].concat()).await
 }
 
 const BY_NUMBER: &[&str] = &["--token", "number"];
@@ -103,12 +104,12 @@ async fn a_service_without_a_fault_passes() {
 }
 
 /// A fault, further options of the command, the case that names the fault, and other cases that may fail.
-type Planted = (Fault, &'static [&'static str], &'static str, &'static [&'static str]);
+type PlantedFault = (Fault, &'static [&'static str], &'static str, &'static [&'static str]);
 
 /// The number of runs at once. Each run has a process, and two instances of a service.
 const AT_ONCE: usize = 3;
 
-async fn fail_with_their_case(planted: &[Planted], more: &[&str]) {
+async fn fail_with_their_case(planted: &[PlantedFault], more: &[&str]) {
     let verified = stream::iter(planted).map(|one| {
         let said = [one.1, more].concat();
         async move { (one, with(one.0, &said).await) }
@@ -130,7 +131,7 @@ async fn each_planted_fault_fails_with_the_case_that_names_it() {
     const APART: &[&str] = &["overtaken-apart", "writers"];
     // 16 is below 8 as text.
     const DIGITS: &[&str] = &["beyond-32-bits", "held-body", "overtaken", "overtaken-apart", "writers"];
-    let planted: &[Planted] = &[
+    let planted: &[PlantedFault] = &[
         (Fault::CheckOutside, &[], "same-token", RACES),
         (
             Fault::NotStrict,
@@ -151,7 +152,7 @@ async fn each_planted_fault_fails_with_the_case_that_names_it() {
 /// Further faults, each checked with the one case that names it.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_faults_fail_as_well() {
-    let planted: &[Planted] = &[
+    let planted: &[PlantedFault] = &[
         (Fault::CheckOutside, &["--only", "overtaken"], "overtaken", &[]),
         (Fault::CheckOutsideNewestStays, &["--only", "same-token"], "same-token", &[]),
         (Fault::CheckOutsideNewestStays, &["--only", "overtaken"], "overtaken", &[]),

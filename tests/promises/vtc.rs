@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate::demo::child::Child;
-use fencegate_tests::{gateway::Gateway, patience::PATIENCE, scratch, site::Site};
+use fencegate::demo::child::ChildProcess;
+use fencegate_tests::{gateway::Gateway, patience::PATIENCE, scratch, site::TestSite};
 use tokio::task::spawn_blocking;
 
 use crate::wire;
@@ -38,7 +38,7 @@ fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String
         address("service", service),
         file.display().to_string(),
     ];
-    let child = Child::spawn("env", arguments).expect("setpriv");
+    let child = ChildProcess::spawn("env", arguments).expect("setpriv");
     let status = child.wait(PATIENCE * 2);
     let passed = status.is_some_and(|status| status.success());
     (!passed).then(|| child.log())
@@ -47,7 +47,7 @@ fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String
 /// The services of the cases listen on one port, one after another, because a gateway is told of it before.
 #[tokio::test]
 async fn every_case_of_varnishtest_holds() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let service = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
     let policy = wire::policy(&site, service, service).with("/listeners/public/limits/streams", STREAMS);
     let gateway = Gateway::start(&policy).await;

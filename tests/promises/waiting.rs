@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    held::Held,
+    held::HeldRequest,
     history::History,
-    site::Site,
+    site::TestSite,
 };
 
 #[tokio::test]
 async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let one = site.gateway("gw-1").await;
     let two = Gateway::start(&site.unswept("gw-2").with("/routes/0/fence/wait", "300ms")).await;
     let tree = site.tree().await;
-    let holder = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
 
-    let answer = two.send(&Ask::post("/pay/7")).await;
+    let answer = two.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (423, "locked"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     let after: u32 = answer.field("retry-after").expect("when to come back").parse().expect("seconds");
     assert!(after >= 1);
     assert!(answer.took() >= Duration::from_millis(300), "took only {:?}", answer.took());
@@ -33,11 +33,11 @@ async fn a_request_whose_wait_is_over_is_told_locked_and_its_node_is_gone() {
 
 #[tokio::test]
 async fn a_client_can_lower_its_wait_and_not_raise_it() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "1s")).await;
-    let holder = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let holder = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     for (prefer, least, most) in [("wait=0", 0, 900), ("wait=60", 1000, 2000)] {
-        let answer = gateway.send(&Ask::post("/pay/7").field("Prefer", prefer)).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7").field("Prefer", prefer)).await;
         assert_eq!(answer.status, 423, "{prefer}");
         let took = answer.took();
         assert!(
@@ -50,39 +50,44 @@ async fn a_client_can_lower_its_wait_and_not_raise_it() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_serves_those_in_it() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/queue", 3)).await;
     let tree = site.tree().await;
-    let Held { request: holder, latch, .. } = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(Ask::post("/pay/7"))).collect();
+    let HeldRequest { request: holder, latch, .. } =
+        site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let waiting: Vec<_> = (0..3).map(|_| gateway.begin(TestRequest::post("/pay/7"))).collect();
     tree.so_many_wait(3).await;
 
-    let answer = gateway.send(&Ask::post("/pay/7")).await;
+    let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (429, "queue-full"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     assert!(answer.field("retry-after").is_some());
     assert!(answer.took() < Duration::from_secs(1), "took {:?}", answer.took());
-    assert_eq!(gateway.send(&Ask::post("/pay/8")).await.status, 200, "another key has a queue of its own");
+    assert_eq!(
+        gateway.send(&TestRequest::post("/pay/8")).await.status,
+        200,
+        "another key has a queue of its own"
+    );
 
     latch.let_go();
     for request in waiting.into_iter().chain([holder]) {
         assert_eq!(request.answer().await.status, 200);
     }
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the places are free again");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the places are free again");
     History::of(&site.origin.log()).assert_holds();
 }
 
 #[tokio::test]
 async fn requests_for_one_resource_are_served_in_the_order_of_their_arrival() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (one, two) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-2"));
     let tree = site.tree().await;
     let latch = site.origin.holds("/pay/7");
-    let mut asked = vec![one.begin(Ask::post("/pay/7").field("x-attempt", "0"))];
+    let mut asked = vec![one.begin(TestRequest::post("/pay/7").field("x-attempt", "0"))];
     site.origin.request("/pay/7", 1).await;
     for n in 1..8 {
         let gateway = if n % 2 == 0 { &one } else { &two };
-        asked.push(gateway.begin(Ask::post("/pay/7").field("x-attempt", &n.to_string())));
+        asked.push(gateway.begin(TestRequest::post("/pay/7").field("x-attempt", &n.to_string())));
         tree.so_many_wait(n).await;
     }
     latch.let_go();

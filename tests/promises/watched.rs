@@ -5,19 +5,19 @@ use std::{fs, time::Duration};
 
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
-    guarded::Guarded,
-    load::{Load, Plan},
+    guarded::GuardedSite,
+    load::{Load, LoadPlan},
     patience::patiently,
     postgres::fresh_database,
     prometheus::{Prometheus, deploy},
-    sharing::Sharing,
+    sharing::SharedDatabase,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::{admin_page::tells_of_lost_sessions, tls::Keys};
+use super::{admin_page::tells_of_lost_sessions, tls::TlsFiles};
 
 const OLD: &str = "the-old-one";
 
@@ -32,16 +32,16 @@ const VARIABLES: [(&str, &str); 6] = [
 ];
 
 /// Everything that is watched, and what it did.
-struct Watched {
+struct WatchedSite {
     prometheus: Prometheus,
-    _guarded: Guarded,
+    _guarded: GuardedSite,
 }
 
-impl Watched {
+impl WatchedSite {
     /// A request of the victim is on its way when the victim stops; another gateway is granted its key; the bytes
     /// arrive too late; the victim wakes up.
     async fn after_an_accident() -> Self {
-        let (guarded, keys) = (Guarded::fresh().await, Keys::new());
+        let (guarded, keys) = (GuardedSite::fresh().await, TlsFiles::new());
         let guard = guarded.guard().await;
         let relay = Relay::start(guard.public).expect("a relay");
         let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).cached();
@@ -52,13 +52,13 @@ impl Watched {
         let (victim, next, secured) =
             tokio::join!(Gateway::start(&victim), Gateway::start(&next), Gateway::start(&secured));
         let database = spawn_blocking(fresh_database).await.expect("no panic");
-        let sharing = Sharing::at(&database.url());
+        let sharing = SharedDatabase::at(&database.url());
         let [shared, _] = guarded.sharing(&sharing).await;
         let shared = shared.start().await;
         let before_it = guarded.gateway_through("before-it", &[shared.public]).await;
         let gateways = [victim.admin, next.admin, secured.admin];
         let prometheus = Prometheus::start(&gateways, &[guard.admin, shared.admin]).await;
-        let plan = Plan {
+        let plan = LoadPlan {
             gateways: vec![victim.public, next.public],
             paths: (0..2).map(|key| format!("/pay/{key}")).collect(),
             clients: 6,
@@ -66,24 +66,24 @@ impl Watched {
             pause: Duration::from_millis(10),
         };
         let load = Load::start("load", &plan);
-        let apart = Plan {
+        let apart = LoadPlan {
             gateways: vec![before_it.public],
             paths: vec!["/pay/shared".to_owned()],
             clients: 2,
             ..plan.clone()
         };
         let load_apart = Load::start("apart", &apart);
-        assert_eq!(next.send(&Ask::post("/nowhere")).await.status, 404);
+        assert_eq!(next.send(&TestRequest::post("/nowhere")).await.status, 404);
         // A counter has to be seen at zero before it grows.
         has(&prometheus, "rate(fencegate_zk_session_expirations_total[4s])", 3).await;
 
         let hold = relay.hold_containing(OLD);
-        let asked = victim.begin(Ask::post("/pay/7").field("x-attempt", OLD));
+        let asked = victim.begin(TestRequest::post("/pay/7").field("x-attempt", OLD));
         hold.captured().await;
-        let refused = next.send(&Ask::post("/pay/7").field("prefer", "wait=0")).await;
+        let refused = next.send(&TestRequest::post("/pay/7").field("prefer", "wait=0")).await;
         assert_eq!(refused.status, 423, "somebody is refused on the route");
         victim.signal(Signal::STOP);
-        assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
         hold.release();
         guard.decides("stale", 1.0).await;
         victim.signal(Signal::CONT);
@@ -189,7 +189,7 @@ fn selectors(expression: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn every_panel_and_every_rule_finds_data_and_the_right_alerts_fire() {
-    let watched = Watched::after_an_accident().await;
+    let watched = WatchedSite::after_an_accident().await;
     let prometheus = &watched.prometheus;
     let firing = prometheus.now("ALERTS{alertname=\"FencegateStaleTokenUnexplained\"}").await;
     assert!(firing.is_empty(), "the victim lost its tenure: {firing:?}");

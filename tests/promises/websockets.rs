@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::Child;
-use fencegate_tests::{gateway::Gateway, site::Site};
+use fencegate::demo::child::ChildProcess;
+use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
 use tokio::{sync::OnceCell, task::spawn_blocking};
 
@@ -64,8 +64,8 @@ socket.on("message", (data) => {
 socket.on("close", (code) => console.log("echoed", token, code));
 "#;
 
-async fn server(python: &str) -> (Child, SocketAddr) {
-    let child = Child::spawn(python, ["-c", SERVER]).expect("setpriv");
+async fn server(python: &str) -> (ChildProcess, SocketAddr) {
+    let child = ChildProcess::spawn(python, ["-c", SERVER]).expect("setpriv");
     let (child, line) = spawn_blocking(move || {
         let line = child.wait_line(|line| line.starts_with("port "), Duration::from_secs(30));
         (child, line.map_err(|_| ()))
@@ -84,7 +84,7 @@ async fn clients_in_python_and_in_javascript_are_echoed_on_both_kinds_of_routes(
     let python = VENV.get_or_init(|| venv("websockets", "websockets==15.0.1")).await;
     let modules = MODULES.get_or_init(|| fetched_by_npm("ws", "ws@8.18.3")).await;
     let (_server, address) = server(python).await;
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site
         .policy("gw-1")
         .with("/upstreams/ledger/endpoints", json!([format!("http://{address}")]))

@@ -3,20 +3,20 @@
 use std::net::SocketAddr;
 
 use fencegate_tests::{
-    case::{self, judge, play, service::Service},
+    case::{self, judge, play, service::ScriptedService},
     gateway::Gateway,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
 /// One gateway for the cases of a file: `/fenced/{key}` holds a lock, `/mixed/` leads to the same upstream without one,
 /// `/shared/` to the same service by another name, and `/open/` to a service that has no fenced route.
-pub(crate) async fn gateway(site: &Site, service: &Service) -> Gateway {
+pub(crate) async fn gateway(site: &TestSite, service: &ScriptedService) -> Gateway {
     Gateway::start(&policy(site, service.address, service.other)).await
 }
 
-pub(crate) fn policy(site: &Site, service: SocketAddr, open: SocketAddr) -> Policy {
+pub(crate) fn policy(site: &TestSite, service: SocketAddr, open: SocketAddr) -> TestPolicy {
     let upstream = |endpoint: &str, fencing: &str| {
         json!({
             "endpoints": [format!("http://{endpoint}")],
@@ -39,8 +39,8 @@ pub(crate) fn policy(site: &Site, service: SocketAddr, open: SocketAddr) -> Poli
 }
 
 async fn holds(file: &str) {
-    let site = Site::fresh().await;
-    let service = Service::start().await;
+    let site = TestSite::fresh().await;
+    let service = ScriptedService::start().await;
     let gateway = gateway(&site, &service).await;
     let (mut wrong, mut requests) = (String::new(), 0);
     for case in case::load(file) {

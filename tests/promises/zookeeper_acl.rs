@@ -2,16 +2,16 @@
 
 use std::{fs, path::PathBuf};
 
-use fencegate_lock::client::Options;
-use fencegate_policies::plan::{Acl, ClientCertificate, Tls};
+use fencegate_lock::client::ConnectOptions;
+use fencegate_policies::plan::{AclMode, ClientCertificate, ClientTls};
 use fencegate_tests::{
-    client::Ask,
-    ensemble::over_tls::{Secured, shared},
-    gateway::{Gateway, Launch, command, write_policy},
+    client::TestRequest,
+    ensemble::over_tls::{TlsEnsemble, shared},
+    gateway::{Gateway, GatewayLaunch, command, write_policy},
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
     zookeeper::fresh_root,
 };
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use tokio::time::{Duration, sleep};
 use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
 
 /// Somebody who comes with a certificate that the servers believe.
-async fn comes_as(servers: &Secured, name: &str) -> Client {
+async fn comes_as(servers: &TlsEnsemble, name: &str) -> Client {
     let tls = servers.known_as(name);
     let read = |field: &str| fs::read_to_string(tls[field].as_str().expect("a path")).expect("written");
     let options = TlsOptions::new().with_pem_ca(&read("ca_file")).expect("ours");
@@ -47,7 +47,7 @@ async fn is_refused_everything(stranger: &Client, root: &str, paths: &[String]) 
     }
 }
 
-async fn run(verbs: &[&str], policy: &Policy) -> (bool, String) {
+async fn run(verbs: &[&str], policy: &TestPolicy) -> (bool, String) {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&[verbs, &["-c", &file]].concat()).await.expect("started");
@@ -56,7 +56,7 @@ async fn run(verbs: &[&str], policy: &Policy) -> (bool, String) {
 }
 
 /// True if the strict check finds nothing, with its output.
-async fn strictly_checked(policy: &Policy) -> (bool, Value) {
+async fn strictly_checked(policy: &TestPolicy) -> (bool, Value) {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output =
@@ -68,7 +68,7 @@ fn codes(said: &Value) -> Vec<&str> {
     said["diagnostics"].as_array().expect("a list").iter().filter_map(|one| one["code"].as_str()).collect()
 }
 
-fn closed(site: &Site, servers: &Secured, name: &str, identities: &[&str]) -> Policy {
+fn closed(site: &TestSite, servers: &TlsEnsemble, name: &str, identities: &[&str]) -> TestPolicy {
     let policy = site.policy(name).with("/zookeeper/tls", servers.known_as(name));
     policy.with("/zookeeper/acl", "closed").with("/zookeeper/identities", json!(identities))
 }
@@ -77,12 +77,12 @@ fn closed(site: &Site, servers: &Secured, name: &str, identities: &[&str]) -> Po
 /// are operations.
 #[tokio::test]
 async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
-    let (site, servers) = (Site::secured().await, shared());
+    let (site, servers) = (TestSite::secured().await, shared());
     let both = ["x509:CN=acl-1", "x509:CN=acl-2"];
     let policies = ["acl-1", "acl-2"].map(|name| closed(&site, servers, name, &both));
     let (one, two) = Gateway::start_both(&policies[0], &policies[1]).await;
-    let held = site.origin.holds_one(&one, Ask::post("/pay/7")).await;
-    let waits = two.begin(Ask::post("/pay/7"));
+    let held = site.origin.holds_one(&one, TestRequest::post("/pay/7")).await;
+    let waits = two.begin(TestRequest::post("/pay/7"));
     let tree = site.tree().await;
     tree.so_many_wait(1).await;
 
@@ -112,14 +112,14 @@ async fn a_strangers_certificate_can_neither_read_nor_take_a_lock() {
 /// A program that uses the crate of locks directly.
 #[tokio::test]
 async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
-    let (site, servers) = (Site::secured().await, shared());
+    let (site, servers) = (TestSite::secured().await, shared());
     let files = servers.known_as("program");
     let file = |field: &str| PathBuf::from(files[field].as_str().expect("a path"));
     let shown = ClientCertificate { chain: file("client_certificate_file"), key: file("client_key_file") };
-    let options = Options {
-        tls: Some(Tls { ca_file: Some(file("ca_file")), server_name: None, client: Some(shown) }),
-        acl: Acl::Closed,
-        ..Options::of(&servers.addresses().join(","), &site.root, "program").init()
+    let options = ConnectOptions {
+        tls: Some(ClientTls { ca_file: Some(file("ca_file")), server_name: None, client: Some(shown) }),
+        acl: AclMode::Closed,
+        ..ConnectOptions::of(&servers.addresses().join(","), &site.root, "program").init()
     };
     let program = fencegate_lock::client::Client::connect(options.clone()).await.expect("let in");
     let held = program.lock("invoice/42").await.expect("nobody else wants it");
@@ -130,21 +130,21 @@ async fn a_program_that_is_no_gateway_has_locks_of_its_own_over_tls() {
     held.release();
     program.close().await;
 
-    let nobody = Options { tls: None, ..options.clone() };
+    let nobody = ConnectOptions { tls: None, ..options.clone() };
     let told = fencegate_lock::client::Client::start(&nobody).err().map(|error| error.to_string());
     assert!(told.is_some_and(|told| told.contains("who we are")), "it would be locked out");
-    let missing = Tls { ca_file: Some("/nowhere.pem".into()), ..options.tls.clone().expect("set") };
-    let told = fencegate_lock::client::Client::start(&Options { tls: Some(missing), ..options });
+    let missing = ClientTls { ca_file: Some("/nowhere.pem".into()), ..options.tls.clone().expect("set") };
+    let told = fencegate_lock::client::Client::start(&ConnectOptions { tls: Some(missing), ..options });
     assert!(told.err().is_some_and(|error| error.to_string().contains("/nowhere.pem")));
 }
 
 /// The gateway is refused at once, with the cause: it has a session and may read nothing.
 #[tokio::test]
 async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
-    let (site, servers) = (Site::secured().await, shared());
+    let (site, servers) = (TestSite::secured().await, shared());
     let _ours = Gateway::start(&closed(&site, servers, "own-1", &[])).await;
     let other = closed(&site, servers, "own-2", &[]);
-    let stranger = Launch::new(&other).start().await;
+    let stranger = GatewayLaunch::new(&other).start().await;
     stranger.says("the code", |line| line.text().contains("FG0524")).await;
     let told = async {
         while !String::from_utf8_lossy(&stranger.admin("/ready").await.body).contains("does not let us") {
@@ -152,7 +152,7 @@ async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
         }
     };
     patiently("/ready to say why", told, || stranger.log()).await;
-    let answer = stranger.send(&Ask::post("/pay/7")).await;
+    let answer = stranger.send(&TestRequest::post("/pay/7")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
     assert!(answer.took() < Duration::from_secs(2), "waited {:?}", answer.took());
     let (green, said) = strictly_checked(&other).await;
@@ -164,13 +164,13 @@ async fn a_gateway_with_another_identity_is_told_and_does_not_wait() {
 /// From open nodes to closed ones, one gateway after the other, while requests go on.
 #[tokio::test]
 async fn an_open_installation_is_closed_while_its_gateways_work() {
-    let (site, servers) = (Site::secured().await, shared());
+    let (site, servers) = (TestSite::secured().await, shared());
     let open = |name: &str| site.policy(name).with("/zookeeper/tls", servers.known_as("rolled"));
     let shut = |name: &str| open(name).with("/zookeeper/acl", "closed");
     let old = Gateway::start(&open("gw-1")).await;
     let new = Gateway::start(&shut("gw-2")).await;
     for gateway in [&old, &new, &old] {
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "a mixed fleet");
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "a mixed fleet");
     }
     let line = new.says("what is open", |line| line.text().contains("FG0522")).await;
     assert!(line.text().contains(&format!("{}/meta", site.root)), "{}", line.text());
@@ -181,14 +181,14 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
 
     old.stops().await;
     let old = Gateway::start(&shut("gw-1")).await;
-    let held = site.origin.holds_one(&old, Ask::post("/pay/8")).await;
+    let held = site.origin.holds_one(&old, TestRequest::post("/pay/8")).await;
     // A gateway that was forgotten: the plans of the other gateways are closed to it already.
     let forgotten = site.policy("gw-4").with("/zookeeper/tls", servers.known_as("forgotten"));
-    let forgotten = Launch::new(&forgotten).start().await;
+    let forgotten = GatewayLaunch::new(&forgotten).start().await;
     let (set, told) = run(&["acl", "set"], &shut("gw-3")).await;
     assert!(set, "{told}");
     forgotten.says("why it is not let in", |line| line.text().contains("FG0524")).await;
-    let refused = forgotten.send(&Ask::post("/pay/9")).await;
+    let refused = forgotten.send(&TestRequest::post("/pay/9")).await;
     assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"));
     forgotten.stops().await;
     let tree = site.tree().await;
@@ -196,7 +196,7 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
     is_refused_everything(&strangers, &site.root, &tree.paths().await).await;
     assert_eq!(held.finishes().await.status, 200);
     for gateway in [&old, &new] {
-        assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "closed");
+        assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "closed");
     }
     let (green, said) = strictly_checked(&shut("gw-3")).await;
     assert!(green, "{said:#}");
@@ -215,12 +215,12 @@ async fn an_open_installation_is_closed_while_its_gateways_work() {
 #[tokio::test]
 async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
     // The root is not below a node that other tests share.
-    let mut site = Site::fresh().await;
+    let mut site = TestSite::fresh().await;
     site.root = fresh_root().replace("/t/", "/digest-");
     let home = scratch::place();
     let policy = with_password(&site, &home, "a secret");
     let gateway = Gateway::start(&policy).await;
-    let held = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let held = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let server = site.zookeeper.to_string();
     let knows = |password: &str| {
         let shown = format!("fencegate:{password}");
@@ -241,7 +241,7 @@ async fn without_the_secret_of_a_digest_nobody_reads_or_deletes_a_lock_node() {
     assert!(codes(&said).contains(&"FG0524"), "{said:#}");
 }
 
-fn with_password(site: &Site, home: &TempDir, password: &str) -> Policy {
+fn with_password(site: &TestSite, home: &TempDir, password: &str) -> TestPolicy {
     let file = home.path().join(password.replace(' ', "-"));
     fs::write(&file, format!("{password}\n")).expect("our own folder");
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("our own");

@@ -3,17 +3,17 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use fencegate_tests::{
-    client::Ask,
-    ensemble::over_tls::{Secured, shared},
-    gateway::{Gateway, Launch, command, write_policy},
+    client::TestRequest,
+    ensemble::over_tls::{TlsEnsemble, shared},
+    gateway::{Gateway, GatewayLaunch, command, write_policy},
     history::History,
-    load::{Load, Plan},
+    load::{Load, LoadPlan},
     patience::patiently,
-    policy::Policy,
-    postgres::Cut,
+    policy::TestPolicy,
+    postgres::PostgresProxy,
     scratch,
-    site::Site,
-    terminator::{Authority, Signed},
+    site::TestSite,
+    terminator::{SignedCertificate, TestCa},
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -24,19 +24,19 @@ use tokio::{
 };
 
 /// A policy whose certificate can be replaced.
-struct Shown {
-    policy: Policy,
+struct ReplaceableCertificate {
+    policy: TestPolicy,
     folder: TempDir,
 }
 
-impl Shown {
-    fn of(site: &Site, servers: &Secured, signed: &Signed) -> Self {
+impl ReplaceableCertificate {
+    fn of(site: &TestSite, servers: &TlsEnsemble, signed: &SignedCertificate) -> Self {
         let folder = scratch::place();
         let tls = servers.tls(folder.path(), signed);
         Self { policy: site.policy("gw-1").with("/zookeeper/tls", tls), folder }
     }
 
-    fn replace(&self, signed: &Signed) {
+    fn replace(&self, signed: &SignedCertificate) {
         signed.write(self.folder.path(), "client");
     }
 
@@ -58,7 +58,7 @@ async fn said_at_ready(gateway: &Gateway, words: &str) {
 }
 
 /// The output of `check --online` for a policy.
-async fn checked(policy: &Policy) -> Value {
+async fn checked(policy: &TestPolicy) -> Value {
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let output = command(&["check", &file, "--online", "--format", "json"]).await.expect("started");
@@ -73,9 +73,9 @@ fn messages(said: &Value, code: &str) -> Vec<String> {
 /// Two gateways use TLS, and so do the verbs that ask ZooKeeper themselves.
 #[tokio::test]
 async fn requests_are_serial_under_locks_that_are_had_over_tls() {
-    let site = Site::secured().await;
+    let site = TestSite::secured().await;
     let (one, two) = Gateway::start_both(&site.policy("gw-1"), &site.policy("gw-2")).await;
-    let plan = Plan::paying(&[&one, &two], 3, 6, 20);
+    let plan = LoadPlan::paying(&[&one, &two], 3, 6, 20);
     let told = Load::start("tls", &plan).end().await;
     let history = History::of(&site.origin.log()).with(&told);
     history.assert_holds();
@@ -96,20 +96,20 @@ async fn requests_are_serial_under_locks_that_are_had_over_tls() {
 /// the cause.
 #[tokio::test]
 async fn a_certificate_that_is_not_believed_is_told_as_such() {
-    let (site, servers) = (Site::secured().await, shared());
-    let expired = Shown::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
-    let stranger = Shown::of(&site, servers, &Authority::new().identify("gateways"));
+    let (site, servers) = (TestSite::secured().await, shared());
+    let expired = ReplaceableCertificate::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
+    let stranger = ReplaceableCertificate::of(&site, servers, &TestCa::new().identify("gateways"));
     let nobody = site.policy("gw-1").with("/zookeeper/tls", Value::from(believing(servers, &stranger)));
     for (policy, words) in [
         (&expired.policy, "has expired"),
         (&stranger.policy, "does not believe who signed our certificate"),
         (&nobody, "`client_certificate_file` is not set"),
     ] {
-        let gateway = Launch::new(policy).start().await;
+        let gateway = GatewayLaunch::new(policy).start().await;
         said_at_ready(&gateway, words).await;
         let line = gateway.says("the code", |line| line.text().contains("FG0521")).await;
         assert!(line.text().contains(words), "{}", line.text());
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
         let said = checked(policy).await;
         assert!(messages(&said, "FG0521").concat().contains(words), "{said:#}");
@@ -125,7 +125,7 @@ async fn a_certificate_that_is_not_believed_is_told_as_such() {
 }
 
 /// A `tls` section without a certificate of our own.
-fn believing(servers: &Secured, beside: &Shown) -> serde_json::Map<String, Value> {
+fn believing(servers: &TlsEnsemble, beside: &ReplaceableCertificate) -> serde_json::Map<String, Value> {
     let ca = beside.file("believed.pem");
     servers.authority.write(&ca);
     [("ca_file".to_owned(), Value::from(ca.display().to_string()))].into_iter().collect()
@@ -133,10 +133,10 @@ fn believing(servers: &Secured, beside: &Shown) -> serde_json::Map<String, Value
 
 #[tokio::test]
 async fn servers_that_are_not_believed_are_told_as_such() {
-    let (site, servers) = (Site::secured().await, shared());
-    let shown = Shown::of(&site, servers, &servers.authority.identify("gateways"));
-    Authority::new().write(&shown.file("ca.pem"));
-    let gateway = Launch::new(&shown.policy).start().await;
+    let (site, servers) = (TestSite::secured().await, shared());
+    let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.identify("gateways"));
+    TestCa::new().write(&shown.file("ca.pem"));
+    let gateway = GatewayLaunch::new(&shown.policy).start().await;
     said_at_ready(&gateway, "nobody in `ca_file` has signed its certificate").await;
     // The port without TLS.
     let plain = servers.plain().to_string();
@@ -149,16 +149,16 @@ async fn servers_that_are_not_believed_are_told_as_such() {
 /// even an expired one.
 #[tokio::test]
 async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
-    let (site, servers) = (Site::secured().await, shared());
-    let cut = Cut::before(servers.address()).await;
-    let shown = Shown::of(&site, servers, &servers.authority.identify("gateways"));
+    let (site, servers) = (TestSite::secured().await, shared());
+    let cut = PostgresProxy::before(servers.address()).await;
+    let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.identify("gateways"));
     let policy = shown.policy.clone().through(cut.address).with("/zookeeper/session_timeout", "20s");
-    let gateway = Launch::new(&policy).logging("info,zookeeper_client=debug").start().await;
+    let gateway = GatewayLaunch::new(&policy).logging("info,zookeeper_client=debug").start().await;
     gateway.becomes_ready().await;
 
     shown.replace(&servers.authority.sign_expired(&["gateway"]));
     gateway.series_reaches("fencegate_zk_tls_reloads_total", &["result=\"ok\""], 1.0).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the connection goes on");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the connection goes on");
     cut.close();
     cut.open();
     let refused = |line: &str| line.contains("fails in connecting") && line.contains("AlertReceived");
@@ -166,14 +166,14 @@ async fn a_session_that_comes_back_shows_the_certificate_of_the_moment() {
 
     shown.replace(&servers.authority.identify("gateways"));
     gateway.series_reaches("fencegate_zk_reconnects_total", &[], 1.0).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(gateway.metrics().await.sum("fencegate_zk_session_expirations_total", &[]), 0.0);
 }
 
 /// A server that only calls itself ZooKeeper when it is asked.
 #[tokio::test]
 async fn what_only_speaks_like_zookeeper_is_told() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let keeper = tokio::spawn(async move {
@@ -193,24 +193,24 @@ async fn what_only_speaks_like_zookeeper_is_told() {
 
 #[tokio::test]
 async fn a_certificate_that_is_replaced_is_taken_over_for_the_next_connection() {
-    let (site, servers) = (Site::secured().await, shared());
-    let shown = Shown::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
-    let gateway = Launch::new(&shown.policy).start().await;
+    let (site, servers) = (TestSite::secured().await, shared());
+    let shown = ReplaceableCertificate::of(&site, servers, &servers.authority.sign_expired(&["gateway"]));
+    let gateway = GatewayLaunch::new(&shown.policy).start().await;
     said_at_ready(&gateway, "has expired").await;
     let reloads = "fencegate_zk_tls_reloads_total";
 
     shown.replace(&servers.authority.identify("gateways"));
     gateway.becomes_ready().await;
     gateway.series_reaches(reloads, &["result=\"ok\""], 1.0).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
 
     fs::write(shown.file("client.pem"), "no certificate").expect("our own folder");
     gateway
         .says("the bad file", |line| line.text().contains("FG0510") && line.text().contains("client.pem"))
         .await;
     gateway.series_becomes(reloads, &["result=\"bad\""], 1.0).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the old one stays");
-    let told = Launch::new(&shown.policy).fails().await;
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the old one stays");
+    let told = GatewayLaunch::new(&shown.policy).fails().await;
     assert!(told.contains("FG0510") && told.contains("client.pem"), "{told}");
     let said = checked(&shown.policy).await;
     assert!(messages(&said, "FG0512").concat().contains("client.pem"), "{said:#}");

@@ -3,10 +3,10 @@
 use std::{rc::Rc, time::Duration};
 
 use fencegate_lock::session::{
-    link::{Connect, ConnectionState, Fault, Kind, Link, Step},
+    link::{ConnectionState, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
     reattach::speaks_for_us,
 };
-use fencegate_tests::memory::{Direction, Ensemble, Session, Settings, Underway, Wire};
+use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulated;
@@ -16,29 +16,29 @@ const TICK: Duration = Duration::from_millis(200);
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// An ensemble with two clients: one suffers the accident, the other one watches.
-struct Scene {
-    ensemble: Ensemble,
+struct FaultFixture {
+    ensemble: SimEnsemble,
     wire: Rc<Wire>,
-    hurt: Session,
-    other: Session,
+    hurt: SimSession,
+    other: SimSession,
 }
 
-fn scene<F: Future>(play: impl FnOnce(Scene) -> F) -> F::Output {
+fn scene<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Output {
     simulated::run(async {
-        let ensemble = Ensemble::start(Settings::default());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let (wire, safe) = (ensemble.wire(), ensemble.wire());
         let hurt = ensemble.client(&wire, T).connect().await.expect("a session");
         let other = ensemble.client(&safe, T).connect().await.expect("a session");
-        play(Scene { ensemble, wire, hurt, other }).await
+        play(FaultFixture { ensemble, wire, hurt, other }).await
     })
 }
 
 #[test]
 fn a_lost_reply_leaves_its_effect_and_the_session() {
-    scene(async |Scene { ensemble, wire, hurt, .. }| {
+    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_reply();
-        let created = hurt.create("/a", b"", Kind::Ephemeral).await;
-        assert!(matches!(created, Err(Fault::Ambiguous(_))), "{created:?}");
+        let created = hurt.create("/a", b"", NodeKind::Ephemeral).await;
+        assert!(matches!(created, Err(ZkError::Ambiguous(_))), "{created:?}");
         assert_eq!(ensemble.seen("/a").map(|seen| seen.owner), Some(hurt.id()));
         assert_eq!(hurt.delete("/a").await, Ok(()));
         assert_eq!((hurt.state(), hurt.reconnects()), (ConnectionState::Connected, 2));
@@ -47,10 +47,10 @@ fn a_lost_reply_leaves_its_effect_and_the_session() {
 
 #[test]
 fn a_lost_request_has_no_effect_and_takes_those_behind_it_along() {
-    scene(async |Scene { ensemble, wire, hurt, .. }| {
+    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_request();
-        let both = tokio::join!(hurt.create("/a", b"", Kind::Ephemeral), hurt.children("/"));
-        assert!(matches!(both, (Err(Fault::Ambiguous(_)), Err(Fault::Ambiguous(_)))), "{both:?}");
+        let both = tokio::join!(hurt.create("/a", b"", NodeKind::Ephemeral), hurt.children("/"));
+        assert!(matches!(both, (Err(ZkError::Ambiguous(_)), Err(ZkError::Ambiguous(_)))), "{both:?}");
         assert_eq!(ensemble.seen("/a"), None);
         assert_eq!(hurt.children("/").await, Ok(vec![]));
     });
@@ -58,10 +58,10 @@ fn a_lost_request_has_no_effect_and_takes_those_behind_it_along() {
 
 #[test]
 fn what_is_asked_while_disconnected_runs_later_in_order() {
-    scene(async |Scene { wire, hurt, .. }| {
-        wire.disconnect(Underway::Lost);
+    scene(async |FaultFixture { wire, hurt, .. }| {
+        wire.disconnect(InFlightFate::Lost);
         assert_eq!(hurt.state(), ConnectionState::Disconnected);
-        let (create, delete) = (hurt.create("/a", b"", Kind::Persistent), hurt.delete("/a"));
+        let (create, delete) = (hurt.create("/a", b"", NodeKind::Persistent), hurt.delete("/a"));
         let asked = Instant::now();
         let back = async {
             sleep(T / 4).await;
@@ -75,14 +75,16 @@ fn what_is_asked_while_disconnected_runs_later_in_order() {
 
 #[test]
 fn what_is_underway_when_the_connection_breaks_may_arrive_after_the_client_has_given_it_up() {
-    scene(async |Scene { ensemble, wire, hurt, .. }| {
-        for (path, underway, arrives) in
-            [("/a", Underway::Arrives, true), ("/b", Underway::Lost, false), ("/c", Underway::Arrives, false)]
-        {
+    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
+        for (path, underway, arrives) in [
+            ("/a", InFlightFate::Arrives, true),
+            ("/b", InFlightFate::Lost, false),
+            ("/c", InFlightFate::Arrives, false),
+        ] {
             wire.delay(MOMENT..MOMENT);
-            let created = hurt.create(path, b"", Kind::Persistent);
+            let created = hurt.create(path, b"", NodeKind::Persistent);
             wire.disconnect(underway);
-            assert!(matches!(created.await, Err(Fault::Ambiguous(_))));
+            assert!(matches!(created.await, Err(ZkError::Ambiguous(_))));
             assert_eq!(ensemble.seen(path), None);
             // When the client is back, its earlier requests are refused.
             sleep(if path == "/c" { MOMENT / 2 } else { MOMENT * 2 }).await;
@@ -95,9 +97,9 @@ fn what_is_underway_when_the_connection_breaks_may_arrive_after_the_client_has_g
 
 #[test]
 fn a_held_reply_comes_when_it_is_let_go() {
-    scene(async |Scene { ensemble, wire, hurt, .. }| {
+    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.stall(Direction::ToClient);
-        let mut created = std::pin::pin!(hurt.create("/a", b"", Kind::Persistent));
+        let mut created = std::pin::pin!(hurt.create("/a", b"", NodeKind::Persistent));
         assert!(timeout(T / 4, &mut created).await.is_err());
         assert!(ensemble.seen("/a").is_some());
         wire.flow();
@@ -108,27 +110,27 @@ fn a_held_reply_comes_when_it_is_let_go() {
 
 #[test]
 fn a_client_gives_a_silent_connection_up_and_at_last_the_session() {
-    scene(async |Scene { ensemble, wire, hurt, .. }| {
+    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
         let cut = Instant::now();
         wire.stall(Direction::Both);
         hurt.state_changed().await;
         assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Disconnected, T * 2 / 5));
         let asked = hurt.children("/");
         hurt.state_changed().await;
-        assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Over, T * 7 / 5));
-        assert_eq!(asked.await, Err(Fault::Over));
+        assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Ended, T * 7 / 5));
+        assert_eq!(asked.await, Err(ZkError::SessionEnded));
         assert!(!ensemble.sessions().contains(&hurt.id()));
     });
 }
 
 #[test]
 fn an_event_comes_before_the_answers_that_follow_it() {
-    scene(async |Scene { wire, hurt, other, .. }| {
-        other.create("/a", b"", Kind::Persistent).await.expect("made");
+    scene(async |FaultFixture { wire, hurt, other, .. }| {
+        other.create("/a", b"", NodeKind::Persistent).await.expect("made");
         wire.delay(Duration::ZERO..MOMENT);
         for _ in 0..50 {
             let watch = hurt.watch("/a").await.expect("it is there");
-            other.commit(&[Step::Set { path: "/a", data: b"" }]).await.expect("written");
+            other.commit(&[MultiOp::Set { path: "/a", data: b"" }]).await.expect("written");
             tokio::select! {
                 biased;
                 () = watch => {}
@@ -140,12 +142,12 @@ fn an_event_comes_before_the_answers_that_follow_it() {
 
 #[test]
 fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
-    scene(async |Scene { ensemble, wire, hurt, .. }| {
-        hurt.create("/old", b"", Kind::Ephemeral).await.expect("made");
+    scene(async |FaultFixture { ensemble, wire, hurt, .. }| {
+        hurt.create("/old", b"", NodeKind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         let id = hurt.id();
-        wire.blink(Underway::Lost);
-        let created = hurt.create("/new", b"", Kind::Ephemeral).await.expect("made");
+        wire.blink(InFlightFate::Lost);
+        let created = hurt.create("/new", b"", NodeKind::Ephemeral).await.expect("made");
         assert_eq!((hurt.id(), hurt.state()), (id, ConnectionState::Connected));
         assert_ne!(created.seen.owner, id);
         assert_eq!(wire.sessions(), [created.seen.owner]);
@@ -160,53 +162,53 @@ fn a_swapped_session_is_told_by_the_owner_of_what_it_makes_only() {
 /// A node that an earlier probe left behind belongs to the session that made it, even if another session asks now.
 #[test]
 fn a_probe_that_was_left_behind_does_not_vouch_for_a_swapped_session() {
-    scene(async |Scene { wire, hurt, .. }| {
+    scene(async |FaultFixture { wire, hurt, .. }| {
         assert_eq!(speaks_for_us(&hurt, "/m").await, Some(true));
-        hurt.create("/m-probe", b"", Kind::Ephemeral).await.expect("made");
-        wire.blink(Underway::Lost);
+        hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
+        wire.blink(InFlightFate::Lost);
         assert_eq!(speaks_for_us(&hurt, "/m").await, Some(true), "one that we have left ourselves");
         // The node was made. Its removal was lost with the connection, and the client comes back with another session.
-        hurt.create("/m-probe", b"", Kind::Ephemeral).await.expect("made");
+        hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
-        wire.blink(Underway::Lost);
+        wire.blink(InFlightFate::Lost);
         assert_eq!(speaks_for_us(&hurt, "/m").await, Some(false));
     });
 }
 
 #[test]
 fn an_expired_session_loses_its_nodes_at_once_and_its_client_hears_of_it() {
-    scene(async |Scene { ensemble, wire, hurt, other, .. }| {
-        hurt.create("/a", b"", Kind::Ephemeral).await.expect("made");
+    scene(async |FaultFixture { ensemble, wire, hurt, other, .. }| {
+        hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
         let (own, others) = (hurt.watch("/a").await.expect("there"), other.watch("/a").await.expect("there"));
         wire.expire();
         assert_eq!(ensemble.seen("/a"), None);
         others.await;
         own.await;
-        assert_eq!(hurt.create("/b", b"", Kind::Ephemeral).await.map(drop), Err(Fault::Over));
-        assert_eq!(hurt.state(), ConnectionState::Over);
+        assert_eq!(hurt.create("/b", b"", NodeKind::Ephemeral).await.map(drop), Err(ZkError::SessionEnded));
+        assert_eq!(hurt.state(), ConnectionState::Ended);
     });
 }
 
 #[test]
 fn a_session_that_expired_while_cut_off_is_over_when_its_client_comes_back() {
-    scene(async |Scene { wire, hurt, .. }| {
-        wire.disconnect(Underway::Lost);
+    scene(async |FaultFixture { wire, hurt, .. }| {
+        wire.disconnect(InFlightFate::Lost);
         sleep(T + TICK).await;
         assert_eq!(hurt.state(), ConnectionState::Disconnected);
         wire.reconnect();
-        assert_eq!(hurt.children("/").await, Err(Fault::Over));
+        assert_eq!(hurt.children("/").await, Err(ZkError::SessionEnded));
     });
 }
 
 #[test]
 fn no_session_expires_without_a_majority_and_a_new_leader_counts_on() {
-    scene(async |Scene { ensemble, hurt, other, .. }| {
-        let before = hurt.create("/a", b"", Kind::Ephemeral).await.expect("made").seen.czxid;
+    scene(async |FaultFixture { ensemble, hurt, other, .. }| {
+        let before = hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made").seen.czxid;
         ensemble.fail();
         sleep(T * 5 / 4).await;
         assert_eq!((hurt.state(), ensemble.sessions().len()), (ConnectionState::Disconnected, 2));
         ensemble.recover();
-        let after = other.create("/b", b"", Kind::Ephemeral).await.expect("made").seen.czxid;
+        let after = other.create("/b", b"", NodeKind::Ephemeral).await.expect("made").seen.czxid;
         assert_eq!((after >> 32, ensemble.seen("/a").is_some()), ((before >> 32) + 1, true));
         assert_eq!(hurt.children("/").await, Ok(vec!["a".to_owned(), "b".to_owned()]));
     });
@@ -214,27 +216,27 @@ fn no_session_expires_without_a_majority_and_a_new_leader_counts_on() {
 
 #[test]
 fn a_wiped_ensemble_counts_from_the_start_and_takes_nobody_back() {
-    scene(async |Scene { ensemble, wire, hurt, other }| {
+    scene(async |FaultFixture { ensemble, wire, hurt, other }| {
         for number in 0..10 {
-            hurt.create(&format!("/{number}"), b"", Kind::Ephemeral).await.expect("made");
+            hurt.create(&format!("/{number}"), b"", NodeKind::Ephemeral).await.expect("made");
         }
         ensemble.wipe();
         assert_eq!(ensemble.paths(), ["/"]);
         sleep(T).await;
         assert_eq!(hurt.state(), ConnectionState::Disconnected);
         sleep(T).await;
-        assert_eq!((hurt.state(), other.state()), (ConnectionState::Over, ConnectionState::Over));
+        assert_eq!((hurt.state(), other.state()), (ConnectionState::Ended, ConnectionState::Ended));
         let anew = ensemble.client(&wire, T).connect().await.expect("a session");
-        let created = anew.create("/a", b"", Kind::Ephemeral).await.expect("made");
+        let created = anew.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
         assert!(created.seen.czxid < 10 && anew.id() > other.id());
     });
 }
 
 #[test]
 fn a_dropped_session_is_closed_as_soon_as_the_server_can_be_told() {
-    scene(async |Scene { ensemble, wire, hurt, other }| {
-        hurt.create("/a", b"", Kind::Ephemeral).await.expect("made");
-        wire.disconnect(Underway::Lost);
+    scene(async |FaultFixture { ensemble, wire, hurt, other }| {
+        hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
+        wire.disconnect(InFlightFate::Lost);
         drop(hurt);
         sleep(T / 4).await;
         assert!(ensemble.seen("/a").is_some());
@@ -248,30 +250,30 @@ fn a_dropped_session_is_closed_as_soon_as_the_server_can_be_told() {
 
 #[test]
 fn an_empty_container_goes_when_it_had_a_child_once() {
-    scene(async |Scene { ensemble, hurt, .. }| {
+    scene(async |FaultFixture { ensemble, hurt, .. }| {
         for path in ["/never", "/once", "/now"] {
-            hurt.create(path, b"", Kind::Container).await.expect("made");
+            hurt.create(path, b"", NodeKind::Container).await.expect("made");
         }
         for path in ["/once/x", "/now/x"] {
-            hurt.create(path, b"", Kind::Ephemeral).await.expect("made");
+            hurt.create(path, b"", NodeKind::Ephemeral).await.expect("made");
         }
         hurt.delete("/once/x").await.expect("deleted");
         ensemble.remove_empty_containers();
         assert_eq!(hurt.children("/").await, Ok(vec!["never".to_owned(), "now".to_owned()]));
         hurt.delete("/now/x").await.expect("deleted");
         // By itself, after a while.
-        sleep(Settings::default().containers).await;
+        sleep(EnsembleSettings::default().containers).await;
         assert_eq!(hurt.children("/").await, Ok(vec!["never".to_owned()]));
     });
 }
 
 #[test]
 fn a_client_that_reaches_no_server_fails_after_its_timeout() {
-    scene(async |Scene { ensemble, wire, .. }| {
+    scene(async |FaultFixture { ensemble, wire, .. }| {
         let client = ensemble.client(&wire, T);
         let began = Instant::now();
         ensemble.fail();
-        assert!(matches!(client.connect().await, Err(Fault::Refused(_))));
+        assert!(matches!(client.connect().await, Err(ZkError::Refused(_))));
         assert_eq!(began.elapsed(), T);
         let (session, ()) = tokio::join!(client.connect(), async { ensemble.recover() });
         assert_eq!(session.map(|session| session.timeout()), Ok(T));

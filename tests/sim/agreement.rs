@@ -9,19 +9,19 @@ use std::{
 };
 
 use fencegate::{
-    agreement::{Accord, Agreement, Standing},
+    agreement::{PlanCompat, RouteStatus, RouteVerdicts},
     metrics::Metrics,
 };
 use fencegate_lock::{
-    session::{nameplate::Nameplate, settings::Settings},
-    state::Memory,
-    tenures::keeper::{Keeper, keeper},
+    session::{nameplate::LocalMember, settings::SessionSettings},
+    state::TokenHistory,
+    tenures::keeper::{LockManager, keeper},
 };
 use fencegate_policies::{
     file::load,
     plan::{self, RouteId},
 };
-use fencegate_tests::memory::{self, Dice, Ensemble, Underway, Wire};
+use fencegate_tests::memory::{self, InFlightFate, SeededRng, SimEnsemble, Wire};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{Instant, sleep},
@@ -39,8 +39,8 @@ const SESSIONS: usize = 2;
 /// Keys of both sessions of a gateway: keys are spread by their hash.
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-fn gateway(template: &str) -> plan::Gateway {
-    let policy = fencegate_tests::policy::Policy::new(
+fn gateway(template: &str) -> plan::GatewayPlan {
+    let policy = fencegate_tests::policy::TestPolicy::new(
         "gw",
         ([127, 0, 0, 1], 1).into(),
         crate::plan::ROOT,
@@ -51,32 +51,32 @@ fn gateway(template: &str) -> plan::Gateway {
 }
 
 /// One process.
-struct Process {
-    keeper: Keeper,
-    agreement: Arc<Agreement>,
-    nameplate: Nameplate,
+struct GatewayProcess {
+    keeper: LockManager,
+    agreement: Arc<PlanCompat>,
+    nameplate: LocalMember,
     wire: Rc<Wire>,
     /// The template in force, and whether the gateway may serve under it.
-    now: RefCell<(&'static str, Accord)>,
+    now: RefCell<(&'static str, RouteVerdicts)>,
     stop: CancellationToken,
     desks: Vec<JoinHandle<()>>,
 }
 
-impl Process {
-    fn start(ensemble: &Ensemble, name: &str, template: &'static str, dice: &Dice) -> Self {
+impl GatewayProcess {
+    fn start(ensemble: &SimEnsemble, name: &str, template: &'static str, dice: &SeededRng) -> Self {
         let plan = gateway(template);
         let metrics = Metrics::of_gateway(&plan);
-        let agreement = Agreement::of(&plan, metrics.clone());
-        let publication = Agreement::publication(&plan);
+        let agreement = PlanCompat::of(&plan, metrics.clone());
+        let publication = PlanCompat::publication(&plan);
         let nameplate =
-            Nameplate::of(plan.fingerprint).publishing(plan.fingerprint, publication, agreement.clone());
+            LocalMember::of(plan.fingerprint).publishing(plan.fingerprint, publication, agreement.clone());
         let (clock, wire, stop) = (clock(), ensemble.wire(), CancellationToken::new());
         let (keeper, desks) = keeper(clock.clone(), SESSIONS);
-        let memory = Arc::<Memory>::default();
+        let memory = Arc::<TokenHistory>::default();
         let mut policy = plan.zookeeper.clone();
         policy.session_timeout = T;
-        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::Desk)| {
-            let settings = Settings {
+        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::SessionWorker)| {
+            let settings = SessionSettings {
                 policy: policy.clone(),
                 gateway: name.to_owned(),
                 member: nameplate.clone(),
@@ -85,7 +85,7 @@ impl Process {
                 sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
                 memory: memory.clone(),
                 clock: clock.clone(),
-                randomness: Arc::new(Dice::seeded(dice.next())),
+                randomness: Arc::new(SeededRng::seeded(dice.next())),
                 metrics: metrics.session(number),
             };
             spawn_local(desk.run(ensemble.client(&wire, T), Rc::new(settings), stop.clone()))
@@ -100,7 +100,7 @@ impl Process {
         let plan = gateway(template);
         self.agreement.turn_to(&plan);
         self.now.replace((template, self.agreement.accord(&plan.serving)));
-        self.nameplate.publishes_now(Agreement::publication(&plan));
+        self.nameplate.publishes_now(PlanCompat::publication(&plan));
     }
 
     /// Whether a request that comes now would be sent.
@@ -108,8 +108,10 @@ impl Process {
         KEYS.iter().any(|name| {
             let key = key(name);
             let standing = |session| self.now.borrow().1.standing(session, RouteId(0));
-            let granted =
-                self.keeper.session_of(&key).is_some_and(|session| standing(session) == Standing::Agreed);
+            let granted = self
+                .keeper
+                .session_of(&key)
+                .is_some_and(|session| standing(session) == RouteStatus::Compatible);
             granted && self.is_proven(self.keeper.session_of(&key))
         })
     }
@@ -131,28 +133,28 @@ const TEMPLATES: [&str; 2] = ["account", "konto"];
 
 /// What happened in one schedule.
 #[derive(Default)]
-struct Seen {
+struct ServeCounts {
     served: Cell<u32>,
     /// How often one process served while the other one, with another template, was refused.
     refused: Cell<u32>,
     both: Cell<u32>,
 }
 
-async fn play(seed: u64) -> Seen {
-    let dice = Dice::seeded(seed);
-    let ensemble = Ensemble::start(memory::Settings {
+async fn play(seed: u64) -> ServeCounts {
+    let dice = SeededRng::seeded(seed);
+    let ensemble = SimEnsemble::start(memory::EnsembleSettings {
         latency: Duration::ZERO..Duration::from_millis(30),
         seed,
-        ..memory::Settings::default()
+        ..memory::EnsembleSettings::default()
     });
-    let mut places: [Option<Process>; 2] = [None, None];
-    let (seen, end) = (Seen::default(), Instant::now() + ACCIDENTS);
+    let mut places: [Option<GatewayProcess>; 2] = [None, None];
+    let (seen, end) = (ServeCounts::default(), Instant::now() + ACCIDENTS);
     while Instant::now() < end {
         let at = dice.index(2);
         let template = *dice.one_of(&TEMPLATES);
         match (dice.below(5), places[at].take()) {
             (_, None) => {
-                places[at] = Some(Process::start(&ensemble, ["gw-1", "gw-2"][at], template, &dice));
+                places[at] = Some(GatewayProcess::start(&ensemble, ["gw-1", "gw-2"][at], template, &dice));
             }
             (0, Some(process)) => process.stops().await,
             (1 | 2, Some(process)) => {
@@ -160,7 +162,7 @@ async fn play(seed: u64) -> Seen {
                 places[at] = Some(process);
             }
             (3, Some(process)) => {
-                process.wire.disconnect(Underway::Lost);
+                process.wire.disconnect(InFlightFate::Lost);
                 places[at] = Some(process);
             }
             (_, Some(process)) => {

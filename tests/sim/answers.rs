@@ -13,16 +13,16 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Connect, Kind, Link};
-use in_memory::InMemory;
-use play::{Site, play};
+use fencegate_lock::session::link::{NodeKind, ZkClient, ZkConnector};
+use in_memory::MemoryBackend;
+use play::{TestBackend, play};
 use proptest::{
     prelude::*,
     test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner},
 };
-use real::Real;
-use script::{Act, Change, Op};
-use silence::{Silence, TIMEOUT, fall_silent};
+use real::RealBackend;
+use script::{ScriptStep, SessionOperation, TransactionStep};
+use silence::{SilenceTimes, TIMEOUT, fall_silent};
 
 use crate::run;
 
@@ -51,26 +51,32 @@ fn memory_answers_as_a_real_server_does() {
 /// A key ends and begins again in one transaction, beside another one that begins.
 #[test]
 fn memory_ends_and_begins_keys_in_one_transaction_as_a_real_server_does() {
-    let (container, node) = (Kind::Container, Kind::EphemeralSequential);
-    let begins =
-        |key: &str| [Change::Create(key.to_owned(), container), Change::Create(format!("{key}/x-"), node)];
-    let ends = |key: &str| [Change::Delete(format!("{key}/x-0000000000")), Change::Delete(key.to_owned())];
-    let look = |path: &str| Op::Seen(path.to_owned());
+    let (container, node) = (NodeKind::Container, NodeKind::EphemeralSequential);
+    let begins = |key: &str| {
+        [
+            TransactionStep::Create(key.to_owned(), container),
+            TransactionStep::Create(format!("{key}/x-"), node),
+        ]
+    };
+    let ends = |key: &str| {
+        [TransactionStep::Delete(format!("{key}/x-0000000000")), TransactionStep::Delete(key.to_owned())]
+    };
+    let look = |path: &str| SessionOperation::Seen(path.to_owned());
     let script = [
-        Op::Commit([begins("/a"), begins("/b")].concat()),
-        Op::Commit([ends("/a"), begins("/a"), begins("/c")].concat()),
+        SessionOperation::Commit([begins("/a"), begins("/b")].concat()),
+        SessionOperation::Commit([ends("/a"), begins("/a"), begins("/c")].concat()),
         look("/a/x-0000000000"),
         look("/c/x-0000000000"),
         // The transaction is refused at a step in the middle, and no step of it is done.
-        Op::Commit([ends("/a"), begins("/b"), begins("/d")].concat()),
+        SessionOperation::Commit([ends("/a"), begins("/b"), begins("/d")].concat()),
         look("/a/x-0000000000"),
         look("/d"),
-        Op::Commit([ends("/a"), ends("/b"), ends("/c")].concat()),
-        Op::Children(String::new()),
+        SessionOperation::Commit([ends("/a"), ends("/b"), ends("/c")].concat()),
+        SessionOperation::Children(String::new()),
     ];
-    let script: Vec<_> = script.into_iter().map(|op| Act::Do(0, op)).collect();
-    let expected = Real::start().run(async |site| play(&*site, "/keys", &script).await);
-    assert_eq!(InMemory::run(async |site| play(&*site, "/keys", &script).await), expected);
+    let script: Vec<_> = script.into_iter().map(|op| ScriptStep::Do(0, op)).collect();
+    let expected = RealBackend::start().run(async |site| play(&*site, "/keys", &script).await);
+    assert_eq!(MemoryBackend::run(async |site| play(&*site, "/keys", &script).await), expected);
     assert!(expected.iter().any(|line| line.contains("failed in step Some(2)")), "{expected:#?}");
 }
 
@@ -82,23 +88,23 @@ fn memory_comes_back_as_a_real_session_does() {
 #[test]
 fn memory_grants_the_timeout_that_a_real_server_grants() {
     for asked in [Duration::from_millis(300), TIMEOUT, Duration::from_secs(3600)] {
-        let real = Real::start().run(async |site| granted(&*site, asked).await);
-        assert_eq!(InMemory::run(async |site| granted(&*site, asked).await), real, "{asked:?}");
+        let real = RealBackend::start().run(async |site| granted(&*site, asked).await);
+        assert_eq!(MemoryBackend::run(async |site| granted(&*site, asked).await), real, "{asked:?}");
     }
 }
 
-async fn granted<S: Site>(site: &S, asked: Duration) -> Duration {
+async fn granted<S: TestBackend>(site: &S, asked: Duration) -> Duration {
     site.client(0, asked).connect().await.expect("a session").timeout()
 }
 
 #[test]
 fn memory_ends_a_silent_session_when_a_real_server_does() {
-    let real = Real::start().run(async |site| fall_silent(&*site).await);
-    let memory = InMemory::run(async |site| fall_silent(&*site).await);
+    let real = RealBackend::start().run(async |site| fall_silent(&*site).await);
+    let memory = MemoryBackend::run(async |site| fall_silent(&*site).await);
     // The server counts from the last ping, and keeps a session until the end of a tick. A real server is a little
     // late.
     let (ping, tick, late) = (TIMEOUT * 3 / 20, Duration::from_millis(200), Duration::from_millis(500));
-    for (Silence { node_gone, client_over }, late) in [(&real, late), (&memory, Duration::ZERO)] {
+    for (SilenceTimes { node_gone, client_over }, late) in [(&real, late), (&memory, Duration::ZERO)] {
         assert!(*node_gone >= TIMEOUT - ping && *node_gone <= TIMEOUT + tick + late, "{real:?} {memory:?}");
         let gives_up = TIMEOUT * 7 / 5;
         assert!(*client_over >= gives_up - ping && *client_over <= gives_up + late, "{real:?} {memory:?}");
@@ -107,14 +113,19 @@ fn memory_ends_a_silent_session_when_a_real_server_does() {
 
 /// Both must answer the same. Each word in `exercised` must be part of enough answers, so that the comparison means
 /// something.
-fn compare(test: &str, cases: u32, scripts: impl Strategy<Value = Vec<Act>>, exercised: &[&'static str]) {
+fn compare(
+    test: &str,
+    cases: u32,
+    scripts: impl Strategy<Value = Vec<ScriptStep>>,
+    exercised: &[&'static str],
+) {
     let (seed, cases) = (run::seed(test), run::cases(cases));
-    let real = Real::start();
+    let real = RealBackend::start();
     let (played, lines) = (Cell::new(0), RefCell::new(vec![0; exercised.len()]));
-    let case = |script: Vec<Act>| -> TestCaseResult {
+    let case = |script: Vec<ScriptStep>| -> TestCaseResult {
         let root = &format!("/{test}-{}", played.replace(played.get() + 1));
         let expected = real.run(async |site| play(&*site, root, &script).await);
-        let ours = InMemory::run(async |site| play(&*site, root, &script).await);
+        let ours = MemoryBackend::run(async |site| play(&*site, root, &script).await);
         for (count, what) in lines.borrow_mut().iter_mut().zip(exercised) {
             *count += expected.iter().filter(|line| line.contains(what)).count();
         }

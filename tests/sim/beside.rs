@@ -7,49 +7,49 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Connect, Kind, Link};
-use fencegate_policies::plan::{Caching, Foreign, Hold, LockSite};
-use fencegate_tests::memory::{Ensemble, Settings};
+use fencegate_lock::session::link::{NodeKind, ZkClient, ZkConnector};
+use fencegate_policies::plan::{CachedHold, ForeignLayout, Hold, LockSite};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks, unanswered},
+    doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
     simulated,
 };
 
 const T: Duration = Duration::from_secs(2);
 const PARENT: &str = "/app/locks/7";
-const LINES: [(Foreign, &str); 3] = [
-    (Foreign::CuratorMutex, "-lock-"),
-    (Foreign::CuratorReadWrite, "-__WRIT__"),
-    (Foreign::Kazoo, "__lock__"),
+const LINES: [(ForeignLayout, &str); 3] = [
+    (ForeignLayout::CuratorMutex, "-lock-"),
+    (ForeignLayout::CuratorReadWrite, "-__WRIT__"),
+    (ForeignLayout::Kazoo, "__lock__"),
 ];
 
-fn at(layout: Foreign) -> LockSite {
+fn at(layout: ForeignLayout) -> LockSite {
     LockSite::Foreign { layout, path: PARENT.into() }
 }
 
-fn nodes(ensemble: &Ensemble) -> Vec<String> {
+fn nodes(ensemble: &SimEnsemble) -> Vec<String> {
     let below = format!("{PARENT}/");
     ensemble.paths().iter().filter_map(|path| path.strip_prefix(&below)).map(str::to_owned).collect()
 }
 
-async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
+async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
     // The server removes no empty containers during the test.
-    let settings = Settings { containers: Duration::from_secs(3000), ..Settings::default() };
-    let ensemble = Ensemble::start(settings);
-    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    (ensemble, Locks::over(library).await)
+    let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
+    let ensemble = SimEnsemble::start(settings);
+    let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    (ensemble, LockSide::over(library).await)
 }
 
 /// The first create of a lock node is done, and its answer is lost.
-fn loses_an_answer(doctor: &Doctor) {
+fn loses_an_answer(doctor: &FaultInjector) {
     let lost = Cell::new(false);
     doctor.rules(move |asked| match asked {
-        Asked::Create { kind: Kind::EphemeralSequential, .. } if !lost.replace(true) => {
-            Fate::Done(unanswered())
+        SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } if !lost.replace(true) => {
+            RequestFate::Done(unanswered())
         }
-        _ => Fate::Passes,
+        _ => RequestFate::Passes,
     });
 }
 
@@ -57,7 +57,7 @@ fn loses_an_answer(doctor: &Doctor) {
 fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
     for (layout, mark) in LINES {
         simulated::run(async {
-            let doctor = Doctor::new();
+            let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let first = locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free");
             drop(first);
@@ -80,11 +80,13 @@ fn a_node_whose_create_was_not_answered_is_found_by_its_name() {
 /// kazoo makes sure of its parent once, and Curator each time. So kazoo's stays, and Curator's goes when it is empty.
 #[test]
 fn the_parent_is_made_as_the_other_programs_make_it() {
-    for (layout, stays) in
-        [(Foreign::CuratorMutex, false), (Foreign::CuratorReadWrite, false), (Foreign::Kazoo, true)]
-    {
+    for (layout, stays) in [
+        (ForeignLayout::CuratorMutex, false),
+        (ForeignLayout::CuratorReadWrite, false),
+        (ForeignLayout::Kazoo, true),
+    ] {
         simulated::run(async {
-            let (ensemble, locks) = start(&Doctor::new()).await;
+            let (ensemble, locks) = start(&FaultInjector::new()).await;
             drop(locks.acquire_at(&["a"], &[at(layout)], Hold::Strict).await.expect("free"));
             sleep(T).await;
             ensemble.remove_empty_containers();
@@ -99,24 +101,24 @@ fn the_parent_is_made_as_the_other_programs_make_it() {
 fn only_the_levels_that_are_missing_are_made() {
     for there in 0..3 {
         simulated::run(async {
-            let doctor = Doctor::new();
+            let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let stranger = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
             let levels = ["/app", "/app/locks", PARENT];
             for path in &levels[..there] {
-                stranger.create(path, b"theirs", Kind::Persistent).await.expect("new");
+                stranger.create(path, b"theirs", NodeKind::Persistent).await.expect("new");
             }
             let made = Rc::<RefCell<Vec<String>>>::default();
             let noted = made.clone();
             doctor.rules(move |asked| {
-                if let Asked::Create { path, kind } = asked
-                    && kind != Kind::EphemeralSequential
+                if let SessionRequest::Create { path, kind } = asked
+                    && kind != NodeKind::EphemeralSequential
                 {
                     noted.borrow_mut().push(path.to_owned());
                 }
-                Fate::Passes
+                RequestFate::Passes
             });
-            drop(locks.acquire_at(&["a"], &[at(Foreign::Kazoo)], Hold::Strict).await.expect("free"));
+            drop(locks.acquire_at(&["a"], &[at(ForeignLayout::Kazoo)], Hold::Strict).await.expect("free"));
             assert_eq!(*made.borrow(), levels[there..]);
             locks.stop().await;
         });
@@ -128,10 +130,10 @@ fn only_the_levels_that_are_missing_are_made() {
 #[test]
 fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
     simulated::run(async {
-        let (ensemble, locks) = start(&Doctor::new()).await;
-        let hold = Hold::Cached(Caching { linger: T * 100, ..Caching::default() });
+        let (ensemble, locks) = start(&FaultInjector::new()).await;
+        let hold = Hold::Cached(CachedHold { linger: T * 100, ..CachedHold::default() });
         drop(locks.acquire(&["a"], hold).await.expect("free"));
-        let moved = locks.acquire_at(&["a"], &[at(Foreign::Kazoo)], hold).await.expect("free");
+        let moved = locks.acquire_at(&["a"], &[at(ForeignLayout::Kazoo)], hold).await.expect("free");
         assert_eq!(nodes(&ensemble).len(), 1);
         sleep(T).await;
         let native = ensemble.paths().iter().filter(|path| path.contains("-w-")).count();
@@ -145,8 +147,8 @@ fn a_key_whose_lock_has_moved_is_locked_where_it_is_now() {
 #[test]
 fn the_keys_of_a_set_may_lie_in_different_layouts() {
     simulated::run(async {
-        let (ensemble, locks) = start(&Doctor::new()).await;
-        let sites = [LockSite::Native, at(Foreign::CuratorMutex)];
+        let (ensemble, locks) = start(&FaultInjector::new()).await;
+        let sites = [LockSite::Native, at(ForeignLayout::CuratorMutex)];
         let both = locks.acquire_at(&["a", "b"], &sites, Hold::Strict).await.expect("free");
         let made = nodes(&ensemble);
         assert!(matches!(&*made, [one] if one.starts_with("_c_") && one.contains("-lock-")), "{made:?}");

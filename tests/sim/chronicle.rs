@@ -11,13 +11,13 @@ use tracing::{Level, Subscriber};
 use tracing_subscriber::fmt::{format::Writer, time::FormatTime};
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Chronicle(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct EventLog(Arc<Mutex<Vec<u8>>>);
 
 /// Simulated time since the chronicle was opened.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Since(Instant);
+pub(crate) struct SimulatedUptime(Instant);
 
-impl Chronicle {
+impl EventLog {
     /// Collects what is logged on this thread.
     pub(crate) fn subscriber(&self, level: Level) -> impl Subscriber + Send + Sync + use<> {
         let chronicle = self.clone();
@@ -25,7 +25,7 @@ impl Chronicle {
             .with_max_level(level)
             .with_ansi(false)
             .with_target(false)
-            .with_timer(Since(Instant::now()))
+            .with_timer(SimulatedUptime(Instant::now()))
             .with_writer(move || chronicle.clone())
             .finish()
     }
@@ -39,7 +39,7 @@ impl Chronicle {
     }
 }
 
-impl Write for Chronicle {
+impl Write for EventLog {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.bytes().write(line)
     }
@@ -49,7 +49,7 @@ impl Write for Chronicle {
     }
 }
 
-impl FormatTime for Since {
+impl FormatTime for SimulatedUptime {
     fn format_time(&self, to: &mut Writer<'_>) -> fmt::Result {
         write!(to, "{:>10.4}", self.0.elapsed().as_secs_f64())
     }

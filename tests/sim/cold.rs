@@ -12,18 +12,18 @@ use std::{
 
 use fencegate_lock::{
     session::{
-        kept_parents::KEPT_FOR,
-        link::{Connect, Kind, Link},
+        kept_parents::RETENTION,
+        link::{NodeKind, ZkClient, ZkConnector},
     },
-    tenures::tenure::Tenure,
+    tenures::tenure::GrantGuard,
 };
 use fencegate_policies::plan::Hold;
-use fencegate_tests::memory::{Ensemble, Session, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks, unanswered},
+    doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, unanswered},
     plan::ROOT,
     simulated,
 };
@@ -40,7 +40,7 @@ const KEYS: u32 = 32;
 
 /// The number of requests about lock nodes and their parents.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Tally {
+struct RequestCounts {
     transactions: u32,
     creates: u32,
     deletes: u32,
@@ -48,23 +48,23 @@ struct Tally {
     looks: u32,
 }
 
-impl Tally {
+impl RequestCounts {
     fn requests(&self) -> u32 {
         self.transactions + self.creates + self.deletes + self.lists + self.looks
     }
 
-    fn counts(&mut self, asked: Asked<'_>) {
+    fn counts(&mut self, asked: SessionRequest<'_>) {
         *match asked {
-            Asked::Commit { .. } => &mut self.transactions,
-            Asked::Create { .. } => &mut self.creates,
-            Asked::Delete { .. } => &mut self.deletes,
-            Asked::Children { .. } | Asked::ChildrenOf { .. } => &mut self.lists,
-            Asked::Data { .. } | Asked::Other { .. } => &mut self.looks,
+            SessionRequest::Commit { .. } => &mut self.transactions,
+            SessionRequest::Create { .. } => &mut self.creates,
+            SessionRequest::Delete { .. } => &mut self.deletes,
+            SessionRequest::Children { .. } | SessionRequest::ChildrenOf { .. } => &mut self.lists,
+            SessionRequest::Data { .. } | SessionRequest::Other { .. } => &mut self.looks,
         } += 1;
     }
 }
 
-fn is_of_locks(asked: Asked<'_>) -> bool {
+fn is_of_locks(asked: SessionRequest<'_>) -> bool {
     is_of_a_key(asked.path())
 }
 
@@ -74,19 +74,19 @@ fn is_of_a_key(path: &str) -> bool {
 }
 
 /// Whether a transaction is for several keys.
-fn is_shared(asked: Asked<'_>) -> bool {
-    matches!(asked, Asked::Commit { steps } if is_of_locks(asked) && steps.len() > 2)
+fn is_shared(asked: SessionRequest<'_>) -> bool {
+    matches!(asked, SessionRequest::Commit { steps } if is_of_locks(asked) && steps.len() > 2)
 }
 
-struct Bench {
-    locks: Locks,
-    ensemble: Ensemble,
-    doctor: Doctor,
+struct CostFixture {
+    locks: LockSide,
+    ensemble: SimEnsemble,
+    doctor: FaultInjector,
 }
 
-impl Bench {
+impl CostFixture {
     async fn start() -> Self {
-        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let bench = Self { locks: session(&ensemble, &doctor).await, ensemble, doctor };
         // Makes the folders of the keys, which stay.
         bench.all_at_once().await;
@@ -95,7 +95,7 @@ impl Bench {
         bench
     }
 
-    async fn takes(&self, key: u32) -> Tenure {
+    async fn takes(&self, key: u32) -> GrantGuard {
         takes(&self.locks, key).await
     }
 
@@ -108,7 +108,7 @@ impl Bench {
         assert_eq!(self.left().len(), KEYS as usize, "a parent each: {:?}", self.left());
     }
 
-    async fn stranger(&self) -> Session {
+    async fn stranger(&self) -> SimSession {
         self.ensemble.client(&self.ensemble.wire(), T).connect().await.expect("a session")
     }
 
@@ -119,12 +119,12 @@ impl Bench {
 
     /// Every client takes its key and gives it back. The answers of two shared transactions are lost: the first one makes
     /// nodes, and the second one removes them.
-    async fn loses_two_answers(&self, fate: Fate) {
+    async fn loses_two_answers(&self, fate: RequestFate) {
         let lost = Rc::<Cell<u32>>::default();
         let counting = lost.clone();
         self.doctor.rules(move |asked| {
             if !is_shared(asked) || counting.get() == 2 {
-                return Fate::Passes;
+                return RequestFate::Passes;
             }
             counting.set(counting.get() + 1);
             fate.clone()
@@ -137,14 +137,14 @@ impl Bench {
         assert_eq!(lost.get(), 2, "not exercised");
     }
 
-    fn counts(&self) -> Rc<RefCell<Tally>> {
-        let tally = Rc::<RefCell<Tally>>::default();
+    fn counts(&self) -> Rc<RefCell<RequestCounts>> {
+        let tally = Rc::<RefCell<RequestCounts>>::default();
         let counting = tally.clone();
         self.doctor.rules(move |asked| {
             if is_of_locks(asked) {
                 counting.borrow_mut().counts(asked);
             }
-            Fate::Passes
+            RequestFate::Passes
         });
         tally
     }
@@ -166,39 +166,39 @@ impl Bench {
         let left = self.left();
         assert!(left.iter().all(|path| path.matches('/').count() == 4), "a lock node is left: {left:?}");
         // The session looks for unused ones twice in that time.
-        sleep(KEPT_FOR * 3 / 2).await;
+        sleep(RETENTION * 3 / 2).await;
         assert_eq!(self.left(), [""; 0]);
     }
 }
 
-async fn session(ensemble: &Ensemble, doctor: &Doctor) -> Locks {
-    Locks::over(Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() }).await
+async fn session(ensemble: &SimEnsemble, doctor: &FaultInjector) -> LockSide {
+    LockSide::over(FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() }).await
 }
 
 /// The transaction was done, or was not.
-fn lost_answers() -> [Fate; 2] {
-    [Fate::Done(unanswered()), Fate::Refused(unanswered())]
+fn lost_answers() -> [RequestFate; 2] {
+    [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())]
 }
 
-async fn takes(locks: &Locks, key: u32) -> Tenure {
+async fn takes(locks: &LockSide, key: u32) -> GrantGuard {
     locks.delayed(&[&format!("key-{key}")], Hold::Strict, T * 5, None).await.expect("in time")
 }
 
-fn gives_back(tenure: Tenure) {
+fn gives_back(tenure: GrantGuard) {
     tenure.known();
 }
 
 #[test]
 fn a_lock_alone_is_two_requests_and_a_round_trip_and_one_to_give_it_back() {
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         let (tally, began) = (bench.counts(), Instant::now());
         let tenure = bench.takes(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
-        assert_eq!(tally.take(), Tally { transactions: 1, looks: 1, ..Tally::default() });
+        assert_eq!(tally.take(), RequestCounts { transactions: 1, looks: 1, ..RequestCounts::default() });
         gives_back(tenure);
         bench.nothing_is_left().await;
-        assert_eq!(tally.take(), Tally { transactions: 1, ..Tally::default() });
+        assert_eq!(tally.take(), RequestCounts { transactions: 1, ..RequestCounts::default() });
         bench.locks.stop().await;
     });
 }
@@ -207,7 +207,7 @@ fn a_lock_alone_is_two_requests_and_a_round_trip_and_one_to_give_it_back() {
 fn what_many_keys_need_at_one_time_is_asked_for_together() {
     const ROUNDS: u32 = 20;
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         let (tally, longest) = (bench.counts(), Cell::new(Duration::ZERO));
         join_all((0..KEYS).map(async |key| {
             sleep(Duration::from_micros(700) * key).await;
@@ -234,13 +234,13 @@ fn what_many_keys_need_at_one_time_is_asked_for_together() {
 #[test]
 fn what_is_refused_to_one_key_is_done_for_the_others() {
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         let tenure = bench.takes(KEYS - 3).await;
         let parent = bench.left().swap_remove(0);
         gives_back(tenure);
         bench.nothing_is_left().await;
         let stranger = bench.stranger().await;
-        stranger.create(&parent, b"", Kind::Container).await.expect("made");
+        stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
 
         let (tally, began) = (bench.counts(), Instant::now());
         let tenures = join_all((0..KEYS).map(|key| bench.takes(key))).await;
@@ -251,7 +251,7 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
         // From now on this key is known, and does not delay the others.
         tenures.into_iter().for_each(gives_back);
         bench.nothing_is_left().await;
-        stranger.create(&parent, b"", Kind::Container).await.expect("made");
+        stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
         let began = Instant::now();
         let (others, disputed) = (0..KEYS).partition::<Vec<_>, _>(|key| *key != KEYS - 3);
         let others = async {
@@ -271,7 +271,7 @@ fn what_is_refused_to_one_key_is_done_for_the_others() {
 fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody() {
     for fate in lost_answers() {
         simulated::run(async {
-            let bench = Bench::start().await;
+            let bench = CostFixture::start().await;
             bench.loses_two_answers(fate).await;
             bench.nothing_is_left().await;
             bench.locks.stop().await;
@@ -283,7 +283,7 @@ fn a_shared_transaction_whose_answer_is_lost_leaves_no_node_and_refuses_nobody()
 #[test]
 fn nodes_of_several_keys_share_a_transaction_and_those_of_one_key_never() {
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         let granted = RefCell::<BTreeMap<u32, Vec<u64>>>::default();
         join_all((0..KEYS * 2).map(async |client| {
             for round in 0..20 {

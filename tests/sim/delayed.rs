@@ -8,16 +8,16 @@ mod storm;
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::tenures::{keeper::Refused, tenure::Tenure};
+use fencegate_lock::tenures::{keeper::AcquireError, tenure::GrantGuard};
 use fencegate_policies::plan::Hold;
-use fencegate_tests::memory::Underway;
+use fencegate_tests::memory::InFlightFate;
 use tokio::time::{Instant, sleep};
 
 use self::stage::{
     DELAY, FOR_EVER, HOLDS, SOON, T, ensemble, gateway, is_first_word, once, parents, send, take, took,
 };
 use crate::{
-    doctored::{Asked, Fate, Locks, unanswered},
+    doctored::{LockSide, RequestFate, SessionRequest, unanswered},
     simulated,
 };
 
@@ -90,7 +90,7 @@ fn a_tenure_that_was_ended_before_its_outcome_was_lost_is_not_clean() {
 }
 
 /// Like [`send`] with an unknown outcome, for a tenure that may be closed already.
-fn send_open(tenure: Tenure) {
+fn send_open(tenure: GrantGuard) {
     drop(tenure.dispatch());
     drop(tenure);
 }
@@ -98,7 +98,7 @@ fn send_open(tenure: Tenure) {
 /// The model's `RETRIED_GRANT`: a record that is read after the first write may be the reader's own.
 #[test]
 fn who_does_not_hear_that_its_first_word_was_written_does_not_take_it_for_a_clean_one() {
-    for fate in [Fate::Done(unanswered()), Fate::Refused(unanswered())] {
+    for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
         simulated::run(async {
             let ensemble = ensemble();
             let (one, (doctor, other)) = (gateway(&ensemble).await.1, gateway(&ensemble).await);
@@ -132,8 +132,10 @@ fn the_record_is_read_when_the_key_is_granted_and_not_when_one_queues() {
             let slow = Rc::new(Cell::new(true));
             let still = slow.clone();
             doctor.rules(move |asked| match asked {
-                Asked::Commit { steps } if is_first_word(steps) && still.get() => Fate::Refused(unanswered()),
-                _ => Fate::Passes,
+                SessionRequest::Commit { steps } if is_first_word(steps) && still.get() => {
+                    RequestFate::Refused(unanswered())
+                }
+                _ => RequestFate::Passes,
             });
             let first = async {
                 let held = take(&one, hold).await;
@@ -179,11 +181,11 @@ fn who_waits_less_than_the_delay_is_refused_and_the_delay_is_sat_out_all_the_sam
                 let tenure = loop {
                     match other.delayed(&["a"], hold, wait, Some(DELAY)).await {
                         Ok(tenure) => break tenure,
-                        Err(Refused::Delayed(rest)) => {
+                        Err(AcquireError::Delayed(rest)) => {
                             assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
                         }
                         // Strict requests wait in line behind the request that waits for the delay.
-                        Err(Refused::Locked) if hold == Hold::Strict && refused > 0 => {}
+                        Err(AcquireError::Locked) if hold == Hold::Strict && refused > 0 => {}
                         Err(why) => panic!("{hold:?}: {why}"),
                     }
                     refused += 1;
@@ -213,7 +215,7 @@ fn who_stops_while_it_sits_a_delay_out_hands_its_length_on() {
             held.dispatch().expect("it holds");
             drop(held);
             let refused = sits.delayed(&["a"], hold, T, Some(DELAY)).await;
-            assert!(matches!(refused, Err(Refused::Delayed(_))), "{hold:?}: {refused:?}");
+            assert!(matches!(refused, Err(AcquireError::Delayed(_))), "{hold:?}: {refused:?}");
             sits.stop().await;
             let (waited, tenure) = took(&other, hold).await;
             assert!(waited >= longest && waited < longest + T, "{hold:?}: {waited:?}");
@@ -232,7 +234,7 @@ fn after_a_holder_that_died_the_delay_begins_when_its_session_is_over() {
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);
             let held = take(&one, hold).await;
             held.dispatch().expect("it holds");
-            doctor.wire().disconnect(Underway::Lost);
+            doctor.wire().disconnect(InFlightFate::Lost);
             let (waited, tenure) = took(&other, hold).await;
             assert!(waited >= DELAY + T / 2 && waited < DELAY + T * 2, "{hold:?}: {waited:?}");
             send(tenure, true);
@@ -261,7 +263,7 @@ fn a_process_that_stops_in_order_leaves_its_idle_keys_clean_and_not_those_at_wor
             held.dispatch().expect("it holds");
             stops.stop().await;
             // The process dies with its dispatch at work.
-            doctor.wire().disconnect(Underway::Lost);
+            doctor.wire().disconnect(InFlightFate::Lost);
             let (waited, tenure) = took(&other, hold).await;
             assert!(waited >= DELAY, "{hold:?}: {waited:?}");
             send(tenure, true);
@@ -301,7 +303,7 @@ fn a_set_waits_for_the_longest_of_its_keys_and_leaves_all_of_them_alike() {
     });
 }
 
-async fn took_set(locks: &Locks, names: &[&str]) -> (Duration, Tenure) {
+async fn took_set(locks: &LockSide, names: &[&str]) -> (Duration, GrantGuard) {
     let began = Instant::now();
     let tenure = locks.delayed(names, Hold::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
     (began.elapsed(), tenure)

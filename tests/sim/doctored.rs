@@ -6,7 +6,7 @@ mod library;
 mod locks;
 
 pub(crate) use self::{
-    fate::{Asked, Fate, is_heartbeat, throttled, unanswered},
-    library::{Doctor, Handle, Library},
-    locks::{Locks, clock, key, parent, settings},
+    fate::{RequestFate, SessionRequest, is_heartbeat, throttled, unanswered},
+    library::{FaultInjector, FaultyClient, FaultySession},
+    locks::{LockSide, clock, key, parent, settings},
 };

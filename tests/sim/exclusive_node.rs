@@ -7,16 +7,16 @@ mod strangers;
 use std::{cell::Cell, ops::Deref, rc::Rc, time::Duration};
 
 use fencegate_lock::{
-    not_granted::NotGranted,
+    not_granted::GrantError,
     recipe::{
         exclusive_node::ExclusiveNode,
-        grant::{Grant, Stop},
+        grant::{Grant, LockAttemptError},
         saying,
     },
-    session::link::{Fault, Kind, Link, Seen, Step},
+    session::link::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
-use fencegate_tests::memory::Session;
+use fencegate_tests::memory::SimSession;
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{sleep, timeout},
@@ -24,49 +24,50 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{Asked, Fate, Handle, key},
+    doctored::{FaultySession, RequestFate, SessionRequest, key},
     plan::ROOT,
     simulated,
-    supervised::{Asker, Supervised},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
 const T: Duration = Duration::from_secs(2);
 const NODE: &str = "/app/locks/7";
 
 /// A gateway's session, and the node that it shares.
-struct Stage(Supervised);
+struct NodeFixture(SupervisedSession);
 
-impl Deref for Stage {
-    type Target = Supervised;
+impl Deref for NodeFixture {
+    type Target = SupervisedSession;
 
-    fn deref(&self) -> &Supervised {
+    fn deref(&self) -> &SupervisedSession {
         &self.0
     }
 }
 
-type Ours = ExclusiveNode<Handle>;
+type OwnLock = ExclusiveNode<FaultySession>;
 
-impl Stage {
+impl NodeFixture {
     async fn set() -> Self {
-        Self(Supervised::start(T).await)
+        Self(SupervisedSession::start(T).await)
     }
 
-    async fn ours(&self) -> Ours {
+    async fn ours(&self) -> OwnLock {
         ExclusiveNode::begin(&self.live(), &key("7"), NODE).await.expect("room")
     }
 
     /// A request that holds the node.
-    async fn held(&self) -> (Ours, Grant) {
+    async fn held(&self) -> (OwnLock, Grant) {
         let ours = self.ours().await;
-        let grant = ours.acquire(&mut Asker::default()).await.unwrap_or_else(|stop| panic!("{stop:?}"));
+        let grant =
+            ours.acquire(&mut WaitingRequest::default()).await.unwrap_or_else(|stop| panic!("{stop:?}"));
         (ours, grant)
     }
 
-    async fn plain(&self) -> Plain {
-        Plain(self.stranger().await)
+    async fn plain(&self) -> PlainProgram {
+        PlainProgram(self.stranger().await)
     }
 
-    fn node(&self) -> Option<Seen> {
+    fn node(&self) -> Option<NodeStat> {
         self.ensemble.seen(NODE)
     }
 
@@ -83,18 +84,18 @@ impl Stage {
 }
 
 /// A program that does not know gateways.
-struct Plain(Session);
+struct PlainProgram(SimSession);
 
-impl Plain {
+impl PlainProgram {
     /// Waits until the program has made the node. Returns the czxid.
     async fn takes(&self) -> i64 {
         loop {
-            match self.0.create(NODE, b"host-7", Kind::Ephemeral).await {
+            match self.0.create(NODE, b"host-7", NodeKind::Ephemeral).await {
                 Ok(created) => return created.seen.czxid,
-                Err(Fault::NodeExists) => {}
-                Err(Fault::NoNode) => {
+                Err(ZkError::NodeExists) => {}
+                Err(ZkError::NoNode) => {
                     for above in ["/app", "/app/locks"] {
-                        self.0.create(above, b"", Kind::Persistent).await.ok();
+                        self.0.create(above, b"", NodeKind::Persistent).await.ok();
                     }
                     continue;
                 }
@@ -112,14 +113,14 @@ impl Plain {
 }
 
 /// Whether a transaction makes the shared node.
-fn makes(asked: Asked<'_>) -> bool {
-    let makes = |step: &Step<'_>| matches!(step, Step::Create { path, .. } if *path == NODE);
-    matches!(asked, Asked::Commit { steps } if steps.iter().any(makes))
+fn makes(asked: SessionRequest<'_>) -> bool {
+    let makes = |step: &MultiOp<'_>| matches!(step, MultiOp::Create { path, .. } if *path == NODE);
+    matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(makes))
 }
 
 /// Starts a request that waits until it can make the node.
-fn asks(ours: Ours) -> (Rc<Cell<bool>>, JoinHandle<(Ours, Grant)>) {
-    let mut asker = Asker::default();
+fn asks(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
+    let mut asker = WaitingRequest::default();
     let behind = asker.behind.clone();
     let granted = spawn_local(async move {
         let grant = ours.acquire(&mut asker).await.unwrap_or_else(|stop| panic!("{stop:?}"));
@@ -131,7 +132,7 @@ fn asks(ours: Ours) -> (Rc<Cell<bool>>, JoinHandle<(Ours, Grant)>) {
 #[test]
 fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let (plain, mut last) = (Rc::new(stage.plain().await), 0);
         let (mut ours, mut grant) = stage.held().await;
         for round in 0..3 {
@@ -166,7 +167,7 @@ fn whoever_makes_the_node_holds_it_and_whoever_is_next_has_a_larger_number() {
 #[test]
 fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let plain = stage.plain().await;
         plain.takes().await;
         let mut asking = Vec::new();
@@ -178,7 +179,7 @@ fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
         let counted = tries.clone();
         stage.doctor.rules(move |asked| {
             counted.set(counted.get() + u32::from(makes(asked)));
-            Fate::Passes
+            RequestFate::Passes
         });
         sleep(T).await;
         assert_eq!((stage.lock_nodes().len(), tries.get()), (5, 0), "nothing has changed");
@@ -199,12 +200,12 @@ fn ours_stand_in_line_and_only_the_first_of_them_looks_at_the_node() {
 #[test]
 fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let plain = stage.plain().await;
         let theirs = plain.takes().await;
         let ours = stage.ours().await;
-        let told = ours.acquire(&mut Asker { impatient: true, ..Asker::default() }).await;
-        assert!(matches!(told, Err(Stop::NotGranted(NotGranted::Locked))), "{told:?}");
+        let told = ours.acquire(&mut WaitingRequest { impatient: true, ..WaitingRequest::default() }).await;
+        assert!(matches!(told, Err(LockAttemptError::NotGranted(GrantError::Locked))), "{told:?}");
         ours.clear().await;
         drop(ours);
         stage.assert_clear("refused");
@@ -216,10 +217,10 @@ fn who_does_not_wait_is_told_at_once_and_leaves_nothing() {
 #[test]
 fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let plain = stage.plain().await;
-        plain.0.create("/app", b"theirs", Kind::Persistent).await.expect("new");
-        plain.0.create("/app/other", b"", Kind::Ephemeral).await.expect("new");
+        plain.0.create("/app", b"theirs", NodeKind::Persistent).await.expect("new");
+        plain.0.create("/app/other", b"", NodeKind::Ephemeral).await.expect("new");
         let (ours, _) = stage.held().await;
         ours.clear().await;
         stage.ensemble.remove_empty_containers();
@@ -232,15 +233,17 @@ fn what_is_missing_above_the_node_is_made_to_stay_and_what_is_there_is_left() {
 
 #[test]
 fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
-    for kind in [Kind::Persistent, Kind::Container] {
+    for kind in [NodeKind::Persistent, NodeKind::Container] {
         simulated::run(async move {
-            let stage = Stage::set().await;
+            let stage = NodeFixture::set().await;
             let plain = stage.plain().await;
-            for (path, kind) in [("/app", Kind::Persistent), ("/app/locks", Kind::Persistent), (NODE, kind)] {
+            for (path, kind) in
+                [("/app", NodeKind::Persistent), ("/app/locks", NodeKind::Persistent), (NODE, kind)]
+            {
                 plain.0.create(path, b"", kind).await.expect("new");
             }
             let ours = stage.ours().await;
-            let told = ours.acquire(&mut Asker::default()).await;
+            let told = ours.acquire(&mut WaitingRequest::default()).await;
             let why = format!("{told:?}");
             assert!(why.contains("Service") && why.contains("lock_path"), "{why}");
             ours.clear().await;
@@ -254,21 +257,21 @@ fn a_node_that_ends_with_no_session_is_nobody_s_lock() {
 #[test]
 fn a_forgotten_node_of_ours_is_removed_and_no_other() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let (held, _) = stage.held().await;
         let (live, plain) = (stage.live(), stage.plain().await);
         let forgotten = saying::of(&live.member, Guid::new(&SystemRandomness));
-        live.link.create("/app/forgotten", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
+        live.link.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));
         let in_line = live
             .link
-            .create(&in_line, b"", Kind::EphemeralSequential)
+            .create(&in_line, b"", NodeKind::EphemeralSequential)
             .await
             .map(|made| format!("{in_line}{:010}", made.sequence))
             .expect("new");
         // A node of this session from another recipe, and a node of another session.
-        live.link.create("/app/unsigned", b"x", Kind::Ephemeral).await.expect("new");
-        plain.0.create("/app/theirs", forgotten.as_bytes(), Kind::Ephemeral).await.expect("new");
+        live.link.create("/app/unsigned", b"x", NodeKind::Ephemeral).await.expect("new");
+        plain.0.create("/app/theirs", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         sleep(T * 3).await;
         let left = [&*in_line, "/app/forgotten", "/app/unsigned", "/app/theirs", NODE];
         assert_eq!(left.map(|path| stage.ensemble.seen(path).is_some()), [false, false, true, true, true]);

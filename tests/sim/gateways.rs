@@ -16,29 +16,29 @@ mod world;
 use std::{rc::Rc, time::Duration};
 
 use futures_util::future::join_all;
-use gateway::Clocks;
-use judge::Storm;
+use gateway::ClockSpeed;
+use judge::StormKind;
 use tokio::time::Instant;
 use tracing::{Level, subscriber::set_default};
-use world::World;
+use world::SimWorld;
 
-use crate::{chronicle::Chronicle, run, simulated};
+use crate::{chronicle::EventLog, run, simulated};
 
 #[test]
 fn no_schedule_of_accidents_breaks_a_lock() {
-    sail_through(Storm::Honest, "honest", 40);
+    sail_through(StormKind::Honest, "honest", 40);
 }
 
 #[test]
 fn whatever_happens_every_request_ends_and_no_lock_node_is_left() {
-    sail_through(Storm::Wild, "wild", 20);
+    sail_through(StormKind::Wild, "wild", 20);
 }
 
 #[test]
 fn a_gateway_with_a_slow_clock_is_caught() {
     let first = run::seed("slow");
     let caught = (0..50).any(|number| {
-        let (wrong, _) = judged(Storm::Honest, Clocks::Slow, first.wrapping_add(number), Level::INFO);
+        let (wrong, _) = judged(StormKind::Honest, ClockSpeed::Slow, first.wrapping_add(number), Level::INFO);
         wrong.iter().any(|wrong| wrong.contains("together"))
     });
     assert!(caught, "fifty schedules without a lock held twice");
@@ -46,7 +46,7 @@ fn a_gateway_with_a_slow_clock_is_caught() {
 
 /// Prints a failing schedule, because the seed alone does not repeat it. The seed fixes the requests and the
 /// accidents. It does not fix which of several ready branches `tokio::select!` takes.
-fn sail_through(storm: Storm, name: &str, cases: u32) {
+fn sail_through(storm: StormKind, name: &str, cases: u32) {
     let (first, cases) = (run::seed(name), run::cases(cases));
     let exercised = [
         " has [",
@@ -64,7 +64,7 @@ fn sail_through(storm: Storm, name: &str, cases: u32) {
     let mut failed = Vec::new();
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
         let (wrong, chronicle) =
-            judged(storm, Clocks::Right, seed, if cases == 1 { Level::TRACE } else { Level::DEBUG });
+            judged(storm, ClockSpeed::Right, seed, if cases == 1 { Level::TRACE } else { Level::DEBUG });
         for (what, count) in &mut counts {
             *count += chronicle.matches(*what).count();
         }
@@ -87,8 +87,8 @@ fn sail_through(storm: Storm, name: &str, cases: u32) {
 const ACCIDENTS: Duration = Duration::from_secs(15);
 
 /// Plays the simulation of one seed. Returns the violations.
-async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
-    let world = Rc::new(World::new(storm, clocks, seed));
+async fn play(storm: StormKind, clocks: ClockSpeed, seed: u64) -> Vec<String> {
+    let world = Rc::new(SimWorld::new(storm, clocks, seed));
     let end = Instant::now() + ACCIDENTS;
     let beside = world.clone();
     let accidents = async move {
@@ -100,8 +100,8 @@ async fn play(storm: Storm, clocks: Clocks, seed: u64) -> Vec<String> {
 }
 
 /// The violations in the schedule of one seed, and the log of all its events.
-fn judged(storm: Storm, clocks: Clocks, seed: u64, level: Level) -> (Vec<String>, String) {
-    let chronicle = Chronicle::default();
+fn judged(storm: StormKind, clocks: ClockSpeed, seed: u64, level: Level) -> (Vec<String>, String) {
+    let chronicle = EventLog::default();
     let mut wrong = simulated::run(async {
         let _collecting = set_default(chronicle.subscriber(level));
         play(storm, clocks, seed).await

@@ -5,12 +5,12 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::{
     session::{
-        live::{Current, View},
+        live::{CurrentSession, SessionState},
         supervise::supervise,
     },
     tenures::chores,
 };
-use fencegate_tests::memory::{Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::{
     sync::watch,
     task::spawn_local,
@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Level, subscriber::set_default};
 
 use crate::{
-    chronicle::Chronicle,
-    doctored::{Doctor, Library, clock, settings},
+    chronicle::EventLog,
+    doctored::{FaultInjector, FaultyClient, clock, settings},
     simulated,
 };
 
@@ -31,20 +31,28 @@ const SLOW: Duration = Duration::from_millis(1500);
 
 #[test]
 fn a_session_that_is_acknowledged_too_slowly_is_kept_and_that_is_said() {
-    let log = Chronicle::default();
+    let log = EventLog::default();
     simulated::run(async {
         let _collecting = set_default(log.subscriber(Level::INFO));
-        let servers = Settings::default();
-        let doctor = Doctor::new();
-        let library = Library { ensemble: Ensemble::start(servers), timeout: T, doctor: doctor.clone() };
+        let servers = EnsembleSettings::default();
+        let doctor = FaultInjector::new();
+        let library =
+            FaultyClient { ensemble: SimEnsemble::start(servers), timeout: T, doctor: doctor.clone() };
         let (clock, stop) = (clock(), CancellationToken::new());
-        let (view, mut seen) = watch::channel(View::Away("not yet".into()));
+        let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let settings = Rc::new(settings(clock.clone(), T));
         let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
-        spawn_local(supervise(library, settings, Rc::new(Current::default()), view, stop.clone(), chores));
-        seen.wait_for(|view| matches!(view, View::Live { .. })).await.expect("supervised");
-        let session = |view: &View| match view {
-            View::Live { proof, .. } => Some(proof.session()),
+        spawn_local(supervise(
+            library,
+            settings,
+            Rc::new(CurrentSession::default()),
+            view,
+            stop.clone(),
+            chores,
+        ));
+        seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
+        let session = |view: &SessionState| match view {
+            SessionState::Active { proof, .. } => Some(proof.session()),
             _ => None,
         };
         let first = session(&seen.borrow());

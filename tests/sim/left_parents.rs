@@ -3,24 +3,24 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::session::link::{Connect, Fault, Kind, Link, Step};
+use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
 use fencegate_policies::plan::Hold;
-use fencegate_tests::memory::{Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use crate::{
-    doctored::{Asked, Doctor, Fate, Library, Locks, throttled},
+    doctored::{FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest, throttled},
     plan::ROOT,
     simulated,
 };
 
 const T: Duration = Duration::from_secs(2);
 
-fn is_sequential(step: &Step<'_>) -> bool {
-    matches!(step, Step::Create { kind: Kind::EphemeralSequential, .. })
+fn is_sequential(step: &MultiOp<'_>) -> bool {
+    matches!(step, MultiOp::Create { kind: NodeKind::EphemeralSequential, .. })
 }
 
-fn parents(ensemble: &Ensemble) -> Vec<String> {
+fn parents(ensemble: &SimEnsemble) -> Vec<String> {
     let mut paths = ensemble.paths();
     paths.retain(|path| {
         path.strip_prefix(ROOT)
@@ -29,12 +29,12 @@ fn parents(ensemble: &Ensemble) -> Vec<String> {
     paths
 }
 
-async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
+async fn start(doctor: &FaultInjector) -> (SimEnsemble, LockSide) {
     // The server removes no empty containers during the test.
-    let settings = Settings { containers: Duration::from_secs(3000), ..Settings::default() };
-    let ensemble = Ensemble::start(settings);
-    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    (ensemble, Locks::over(library).await)
+    let settings = EnsembleSettings { containers: Duration::from_secs(3000), ..EnsembleSettings::default() };
+    let ensemble = SimEnsemble::start(settings);
+    let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    (ensemble, LockSide::over(library).await)
 }
 
 /// A parent from an earlier round is removed too, if a later round is refused or if no round is left.
@@ -42,17 +42,17 @@ async fn start(doctor: &Doctor) -> (Ensemble, Locks) {
 fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
     for refused_after in [2, u32::MAX] {
         simulated::run(async {
-            let doctor = Doctor::new();
+            let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
             let round = Cell::new(0_u32);
             doctor.rules(move |asked| match asked {
-                Asked::Commit { steps } if steps.iter().all(is_sequential) => {
+                SessionRequest::Commit { steps } if steps.iter().all(is_sequential) => {
                     let now = round.replace(round.get() + 1);
                     // As if the parent had disappeared in between.
-                    let no = if now < refused_after { Fault::NoNode } else { throttled() };
-                    Fate::Refused(no)
+                    let no = if now < refused_after { ZkError::NoNode } else { throttled() };
+                    RequestFate::Refused(no)
                 }
-                _ => Fate::Passes,
+                _ => RequestFate::Passes,
             });
             let told = locks.acquire(&["a", "b"], Hold::Strict).await.map(drop);
             assert!(told.is_err(), "every round was refused");
@@ -67,7 +67,7 @@ fn a_set_that_is_refused_leaves_no_parent_of_any_round() {
 #[test]
 fn a_node_that_is_refused_leaves_no_parent() {
     simulated::run(async {
-        let doctor = Doctor::new();
+        let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
         // Makes the folder above the parent.
         drop(locks.acquire(&["a"], Hold::Strict).await.expect("free"));
@@ -76,12 +76,18 @@ fn a_node_that_is_refused_leaves_no_parent() {
         let there = ensemble.clone();
         doctor.rules(move |asked| match asked {
             // As if another client had made the parent, and removed it before our request.
-            Asked::Commit { steps } if steps.iter().any(is_sequential) => Fate::Refused(Fault::NodeExists),
-            Asked::Create { kind: Kind::EphemeralSequential, .. } if parents(&there).is_empty() => {
-                Fate::Refused(Fault::NoNode)
+            SessionRequest::Commit { steps } if steps.iter().any(is_sequential) => {
+                RequestFate::Refused(ZkError::NodeExists)
             }
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Refused(throttled()),
-            _ => Fate::Passes,
+            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. }
+                if parents(&there).is_empty() =>
+            {
+                RequestFate::Refused(ZkError::NoNode)
+            }
+            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+                RequestFate::Refused(throttled())
+            }
+            _ => RequestFate::Passes,
         });
         let told = locks.acquire(&["a"], Hold::Strict).await.map(drop);
         assert!(told.is_err(), "every round was refused");
@@ -95,28 +101,28 @@ fn a_node_that_is_refused_leaves_no_parent() {
 #[test]
 fn a_removal_that_the_server_refuses_is_tried_again_after_a_pause() {
     simulated::run(async {
-        let doctor = Doctor::new();
+        let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
         let tenure = locks.acquire(&["a"], Hold::Strict).await.expect("free");
         let [parent] = &parents(&ensemble)[..] else { panic!("one key") };
         // Somebody stands in line, so the node is removed without its parent.
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        other.create(&format!("{parent}/_c_0-w-"), b"", Kind::EphemeralSequential).await.expect("made");
+        other.create(&format!("{parent}/_c_0-w-"), b"", NodeKind::EphemeralSequential).await.expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
         doctor.rules(move |asked| {
-            if !matches!(asked, Asked::Delete { .. }) {
-                return Fate::Passes;
+            if !matches!(asked, SessionRequest::Delete { .. }) {
+                return RequestFate::Passes;
             }
             counted.set(counted.get() + 1);
             assert!(counted.get() < 100, "without a pause");
-            Fate::Refused(throttled())
+            RequestFate::Refused(throttled())
         });
         tenure.known();
         drop(tenure);
         sleep(T).await;
         assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
-        doctor.rules(|_| Fate::Passes);
+        doctor.rules(|_| RequestFate::Passes);
         sleep(T).await;
         assert_eq!(other.children(parent).await.expect("it stays").len(), 1, "ours is gone");
         locks.stop().await;

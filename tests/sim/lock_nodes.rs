@@ -14,15 +14,15 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Fault, Kind, Link, Step};
-use fencegate_tests::memory::Session;
+use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkError};
+use fencegate_tests::memory::SimSession;
 use tokio::time::{sleep, timeout};
 
-use self::stage::{ALL, Held, Lock, SHARED, T, count, hold, nodes, registered};
+use self::stage::{ALL, HeldLock, LockKind, SHARED, T, count, hold, nodes, registered};
 use crate::{
-    doctored::{Asked, Fate},
+    doctored::{RequestFate, SessionRequest},
     simulated,
-    supervised::Supervised,
+    supervised::SupervisedSession,
 };
 
 /// The janitor comes several times meanwhile.
@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_secs(20);
 fn what_may_still_hold_stays_until_the_session_ends() {
     for (kind, attempts) in ALL {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             drop(hold(&session, kind).await);
             let made = nodes(&session);
             sleep(LONG).await;
@@ -54,7 +54,7 @@ fn what_may_still_hold_stays_until_the_session_ends() {
 fn what_is_given_back_takes_one_request() {
     for (kind, _) in ALL {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let asked = count(&session, |_| true);
             held.clear().await;
@@ -68,8 +68,8 @@ fn what_is_given_back_takes_one_request() {
 
 /// Watches while `happens`, and returns the paths that were told as gone. `Err`: it still watches.
 async fn told_while(
-    session: &Supervised,
-    held: &Held,
+    session: &SupervisedSession,
+    held: &HeldLock,
     happens: impl AsyncFnOnce(),
 ) -> Result<Vec<String>, Vec<String>> {
     let told = RefCell::<Vec<String>>::default();
@@ -84,7 +84,7 @@ async fn told_while(
         tokio::join!(watching, happening).0
     };
     let ended = watched.await.is_ok();
-    session.doctor.rules(|_| Fate::Passes);
+    session.doctor.rules(|_| RequestFate::Passes);
     if ended { Ok(told.into_inner()) } else { Err(told.into_inner()) }
 }
 
@@ -93,19 +93,19 @@ fn a_holder_is_told_of_each_of_its_nodes_that_somebody_removes() {
     for (kind, _) in ALL {
         for at in 0..2 {
             simulated::run(async {
-                let session = Supervised::start(T).await;
+                let session = SupervisedSession::start(T).await;
                 let held = hold(&session, kind).await;
                 let Some(stolen) = nodes(&session).get(at).cloned() else { return };
                 // The place in line for a shared node is nobody's lock.
-                if matches!(held, Held::Shared(_)) && stolen != SHARED {
+                if matches!(held, HeldLock::Shared(_)) && stolen != SHARED {
                     return;
                 }
                 let steals = async || session.ensemble.steal(&stolen);
                 let told = told_while(&session, &held, steals).await;
                 let lock = match held {
                     // A node in line is told by the parent of its key.
-                    Held::One(_) => stolen.rsplit_once('/').expect("absolute").0.to_owned(),
-                    Held::Shared(_) | Held::Permit(_) => stolen,
+                    HeldLock::One(_) => stolen.rsplit_once('/').expect("absolute").0.to_owned(),
+                    HeldLock::Shared(_) | HeldLock::Permit(_) => stolen,
                 };
                 assert_eq!(told, Ok(vec![lock]), "{kind:?}");
                 held.clear().await;
@@ -120,7 +120,7 @@ fn a_holder_is_told_of_each_of_its_nodes_that_somebody_removes() {
 fn a_holder_watches_until_its_session_is_over_and_tells_nobody_of_that() {
     for (kind, _) in ALL {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let told = told_while(&session, &held, async || session.doctor.wire().expire()).await;
             assert_eq!(told, Ok(Vec::new()), "{kind:?}");
@@ -135,11 +135,11 @@ fn a_holder_watches_until_its_session_is_over_and_tells_nobody_of_that() {
 fn who_looks_again_over_a_library_that_is_gone_ends_with_the_session() {
     for (kind, _) in ALL {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let stranger = session.stranger().await;
             let happens = async || {
-                session.doctor.end_task(Fault::Ambiguous("nobody is there".into()));
+                session.doctor.end_task(ZkError::Ambiguous("nobody is there".into()));
                 write_to_all(&session, &stranger).await;
             };
             let told = told_while(&session, &held, happens).await;
@@ -151,9 +151,9 @@ fn who_looks_again_over_a_library_that_is_gone_ends_with_the_session() {
 }
 
 /// Each watch is told of it.
-async fn write_to_all(session: &Supervised, stranger: &Session) {
+async fn write_to_all(session: &SupervisedSession, stranger: &SimSession) {
     for path in nodes(session) {
-        stranger.commit(&[Step::Set { path: &path, data: b"a note" }]).await.expect("there");
+        stranger.commit(&[MultiOp::Set { path: &path, data: b"a note" }]).await.expect("there");
     }
 }
 
@@ -162,16 +162,16 @@ async fn write_to_all(session: &Supervised, stranger: &Session) {
 fn a_holder_to_which_nothing_happens_asks_nothing_more() {
     for (kind, _) in ALL {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let (asked, of_the_lock) = (Rc::new(Cell::new(0)), nodes(&session));
             let counted = asked.clone();
             let counts = async || {
                 session.doctor.rules(move |asked| {
                     let watches =
-                        matches!(asked, Asked::Other { path } if of_the_lock.iter().any(|of| of == path));
+                        matches!(asked, SessionRequest::Other { path } if of_the_lock.iter().any(|of| of == path));
                     counted.set(counted.get() + u32::from(watches));
-                    Fate::Passes
+                    RequestFate::Passes
                 });
             };
             assert_eq!(told_while(&session, &held, counts).await, Err(Vec::new()), "{kind:?}");
@@ -188,7 +188,7 @@ fn a_holder_to_which_nothing_happens_asks_nothing_more() {
 fn a_node_of_ours_that_somebody_writes_to_is_held_and_removed_by_us() {
     for (kind, _) in ALL {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let stranger = session.stranger().await;
             let writes = async || write_to_all(&session, &stranger).await;
@@ -204,15 +204,15 @@ fn a_node_of_ours_that_somebody_writes_to_is_held_and_removed_by_us() {
 /// Somebody else has the path by the time that we look. A node that stands in line has a name that nobody else gets.
 #[test]
 fn what_another_one_made_in_the_place_of_our_node_is_theirs() {
-    for kind in [Lock::Shared, Lock::Permit] {
+    for kind in [LockKind::Shared, LockKind::Permit] {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             let held = hold(&session, kind).await;
             let stranger = session.stranger().await;
             let lock = nodes(&session).pop().expect("the node beside the line");
             let happens = async || {
                 session.ensemble.steal(&lock);
-                stranger.create(&lock, b"theirs", Kind::Ephemeral).await.expect("free");
+                stranger.create(&lock, b"theirs", NodeKind::Ephemeral).await.expect("free");
             };
             assert_eq!(told_while(&session, &held, happens).await, Ok(vec![lock.clone()]), "{kind:?}");
             held.clear().await;

@@ -5,23 +5,23 @@ mod stage;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencegate_lock::tenures::{keeper::Refused, question::Broken, tenure::Tenure};
+use fencegate_lock::tenures::{keeper::AcquireError, question::BreakOutcome, tenure::GrantGuard};
 use fencegate_policies::plan::LockSite;
 use fencegate_tests::memory::Direction;
-use stage::{Stage, T, asks, asks_behind, granted, of};
+use stage::{PermitFixture, T, asks, asks_behind, granted, of};
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    doctored::{Asked, Fate},
+    doctored::{RequestFate, SessionRequest},
     simulated,
 };
 
 /// The newest epoch of each permit, as a guard would keep it.
 #[derive(Default)]
-struct Marks(BTreeMap<u16, u64>);
+struct PermitEpochs(BTreeMap<u16, u64>);
 
-impl Marks {
-    fn announce(&mut self, tenure: &Tenure) -> u16 {
+impl PermitEpochs {
+    fn announce(&mut self, tenure: &GrantGuard) -> u16 {
         let permit = tenure.permit().expect("one of several").number();
         let epoch = tenure.dispatch().expect("open").token.number();
         let before = self.0.insert(permit, epoch).unwrap_or_default();
@@ -33,7 +33,7 @@ impl Marks {
 #[test]
 fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
     simulated::run(async {
-        let (stage, mut marks) = (Stage::of_gateways(2).await, Marks::default());
+        let (stage, mut marks) = (PermitFixture::of_gateways(2).await, PermitEpochs::default());
         let mut asking = Vec::new();
         for number in 0..12 {
             asking.push(asks(&stage.gateways[number % 2], of(3)));
@@ -68,7 +68,7 @@ fn never_more_than_n_hold_and_whoever_came_first_is_served_first() {
 #[test]
 fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
     simulated::run(async {
-        let stage = Stage::of_gateways(1).await;
+        let stage = PermitFixture::of_gateways(1).await;
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(granted(asks_behind(&stage.gateways[0], of(2), 1)).await);
@@ -76,7 +76,7 @@ fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
         let waits = asks_behind(&stage.gateways[0], of(2), 1);
         sleep(T / 20).await;
         let told = asks_behind(&stage.gateways[0], of(2), 1).await.expect("no panic").map(drop);
-        assert_eq!(told, Err(Refused::QueueFull));
+        assert_eq!(told, Err(AcquireError::QueueFull));
         held.remove(0).known();
         drop((granted(waits).await, held));
         stage.end().await;
@@ -85,7 +85,7 @@ fn the_queue_of_a_gateway_is_for_those_who_wait_behind_all_holders() {
 
 /// The number of requests to ZooKeeper by all waiting requests when one holder leaves.
 async fn asked_at_one_leaving(waiters: usize) -> u32 {
-    let stage = Stage::of_gateways(2).await;
+    let stage = PermitFixture::of_gateways(2).await;
     let mut held = Vec::new();
     for number in 0..2 {
         held.push(granted(asks(&stage.gateways[number], of(2))).await);
@@ -119,7 +119,7 @@ fn one_who_leaves_wakes_two_and_not_all_who_wait() {
 #[test]
 fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
     simulated::run(async {
-        let stage = Stage::of_gateways(2).await;
+        let stage = PermitFixture::of_gateways(2).await;
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(granted(asks(&stage.gateways[0], of(2))).await);
@@ -131,16 +131,16 @@ fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
         let place = places.max_by_key(last).expect("three are there");
         let doctor = stage.gateways[1].doctor.clone();
         doctor.clone().rules(move |asked| {
-            if matches!(asked, Asked::Other { path } if path == place) {
+            if matches!(asked, SessionRequest::Other { path } if path == place) {
                 doctor.wire().stall(Direction::ToServer);
             }
-            Fate::Passes
+            RequestFate::Passes
         });
         let behind = asks(&stage.gateways[1], of(2));
         sleep(T / 20).await;
         held.remove(0).known();
         let before = granted(before).await;
-        stage.gateways[1].doctor.rules(|_| Fate::Passes);
+        stage.gateways[1].doctor.rules(|_| RequestFate::Passes);
         stage.gateways[1].doctor.wire().flow();
         sleep(T / 20).await;
         assert!(!behind.is_finished(), "two hold");
@@ -156,13 +156,13 @@ fn whoever_is_next_since_it_looked_is_told_when_a_holder_leaves() {
 #[test]
 fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_it() {
     simulated::run(async {
-        let (stage, mut marks) = (Stage::of_gateways(2).await, Marks::default());
+        let (stage, mut marks) = (PermitFixture::of_gateways(2).await, PermitEpochs::default());
         let doctor = stage.gateways[0].doctor.clone();
         doctor.clone().rules(move |asked| {
             if stage::takes_a_permit(asked) {
                 doctor.wire().stall(Direction::ToServer);
             }
-            Fate::Passes
+            RequestFate::Passes
         });
         let slow = asks(&stage.gateways[0], of(2));
         sleep(T / 20).await;
@@ -173,7 +173,7 @@ fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_i
             sleep(T / 20).await;
         }
         assert!(!slow.is_finished());
-        stage.gateways[0].doctor.rules(|_| Fate::Passes);
+        stage.gateways[0].doctor.rules(|_| RequestFate::Passes);
         stage.gateways[0].doctor.wire().flow();
         let slow = granted(slow).await;
         let permit = marks.announce(&slow);
@@ -186,7 +186,7 @@ fn the_token_of_a_slow_one_is_newer_than_those_of_all_that_had_a_permit_before_i
 #[test]
 fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
     simulated::run(async {
-        let stage = Stage::of_gateways(3).await;
+        let stage = PermitFixture::of_gateways(3).await;
         let held = granted(asks(&stage.gateways[0], of(2))).await;
         for site in [of(3), LockSite::Native] {
             let unlike = asks(&stage.gateways[1], site);
@@ -194,7 +194,7 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
             let like =
                 timeout(T / 4, like).await.expect("not behind it").expect("no panic").expect("granted");
             let told = timeout(T, unlike).await.expect("at once").expect("no panic").map(drop);
-            assert_eq!(told, Err(Refused::PermitsDiffer));
+            assert_eq!(told, Err(AcquireError::PermitsDiffer));
             drop(like);
         }
         held.known();
@@ -203,7 +203,7 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
         let alone = asks(&stage.gateways[1], LockSite::Native);
         let alone = alone.await.expect("no panic").expect("nobody is before it");
         let told = asks(&stage.gateways[0], of(2)).await.expect("no panic").map(drop);
-        assert_eq!(told, Err(Refused::PermitsDiffer));
+        assert_eq!(told, Err(AcquireError::PermitsDiffer));
         drop(alone);
         sleep(T / 4).await;
         stage.assert_nothing_left();
@@ -215,7 +215,7 @@ fn who_asks_for_another_number_is_refused_and_keeps_nobody_waiting() {
 #[test]
 fn a_number_that_was_just_changed_refuses_nobody() {
     simulated::run(async {
-        let stage = Stage::of_gateways(2).await;
+        let stage = PermitFixture::of_gateways(2).await;
         let held = granted(asks(&stage.gateways[0], of(2))).await;
         let changed = asks(&stage.gateways[1], of(3));
         sleep(Duration::from_millis(20)).await;
@@ -229,7 +229,7 @@ fn a_number_that_was_just_changed_refuses_nobody() {
 #[test]
 fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
     simulated::run(async {
-        let stage = Stage::of_gateways(2).await;
+        let stage = PermitFixture::of_gateways(2).await;
         let mut held = Vec::new();
         for number in 0..2 {
             held.push(granted(asks(&stage.gateways[number], of(2))).await);
@@ -244,7 +244,7 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
         let number = held[0].first_token().map(|token| token.number());
         assert_eq!((line[0].number, line[2].number), (number, None));
         let broken = keeper.break_lock(&stage::key(), of(2), line[0].node.clone()).await;
-        assert_eq!(broken, Ok(Broken::Gone));
+        assert_eq!(broken, Ok(BreakOutcome::Gone));
         let next = granted(waits).await;
         assert_eq!(next.permit().map(|permit| permit.number()), Some(0));
         sleep(T / 2).await;
@@ -263,7 +263,7 @@ fn what_is_held_shows_in_line_and_an_operator_can_end_it() {
 fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
     for permit in [true, false] {
         simulated::run(async move {
-            let stage = Stage::of_gateways(2).await;
+            let stage = PermitFixture::of_gateways(2).await;
             let held = granted(asks(&stage.gateways[0], of(2))).await;
             sleep(T / 4).await;
             let now = || stage.gateways[0].locks.clock.now();
@@ -284,7 +284,7 @@ fn whoever_loses_its_place_or_its_permit_to_a_stranger_writes_nothing_more() {
 #[test]
 fn the_end_of_a_session_gives_back_what_it_held_and_keeps_nobody_waiting() {
     simulated::run(async {
-        let stage = Stage::of_gateways(2).await;
+        let stage = PermitFixture::of_gateways(2).await;
         let mut held = Vec::new();
         for _ in 0..2 {
             held.push(granted(asks(&stage.gateways[0], of(2))).await);

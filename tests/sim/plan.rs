@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate_policies::{file, plan::Gateway};
-use fencegate_tests::policy::Policy;
+use fencegate_policies::{file, plan::GatewayPlan};
+use fencegate_tests::policy::TestPolicy;
 
 /// The ensemble's tick is 200 ms.
-pub(crate) fn plan(gateway: &str, zookeeper: SocketAddr, session_timeout: Duration) -> Gateway {
+pub(crate) fn plan(gateway: &str, zookeeper: SocketAddr, session_timeout: Duration) -> GatewayPlan {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-    let policy = Policy::new(gateway, zookeeper, ROOT, nowhere)
+    let policy = TestPolicy::new(gateway, zookeeper, ROOT, nowhere)
         .with("/zookeeper/session_timeout", format!("{}ms", session_timeout.as_millis()));
     let loaded = file::load(&policy.to_string());
     loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))

@@ -3,20 +3,20 @@
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::{
-    not_granted::NotGranted,
-    pass::Pass,
-    reach::Reach,
-    recipe::grant::{Caller, Stop},
+    not_granted::GrantError,
+    pass::PeerSecret,
+    reach::PeerEndpoint,
+    recipe::grant::{AttemptObserver, LockAttemptError},
     session::{
         self,
-        link::Connect,
-        live::{Current, Live, View},
-        nameplate::Nameplate,
+        link::ZkConnector,
+        live::{ActiveSession, CurrentSession, SessionState},
+        nameplate::LocalMember,
         supervise::supervise,
     },
     tenures::chores,
 };
-use fencegate_tests::memory::{Dice, Ensemble, Session, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
 use tokio::{
     sync::watch,
     task::{JoinHandle, spawn_local},
@@ -25,47 +25,47 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{Doctor, Handle, Library, clock, settings},
+    doctored::{FaultInjector, FaultyClient, FaultySession, clock, settings},
     plan::ROOT,
 };
 
 /// The fingerprint of its plan.
 const PLAN: u64 = 7;
 
-pub(crate) struct Supervised {
-    pub(crate) ensemble: Ensemble,
-    pub(crate) doctor: Doctor,
-    current: Rc<Current<Handle>>,
+pub(crate) struct SupervisedSession {
+    pub(crate) ensemble: SimEnsemble,
+    pub(crate) doctor: FaultInjector,
+    current: Rc<CurrentSession<FaultySession>>,
     stop: CancellationToken,
     task: JoinHandle<()>,
     session_timeout: Duration,
 }
 
-impl Supervised {
+impl SupervisedSession {
     /// Returns when there is a session.
     pub(crate) async fn start(session_timeout: Duration) -> Self {
-        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let library =
-            Library { ensemble: ensemble.clone(), timeout: session_timeout, doctor: doctor.clone() };
-        let (view, mut seen) = watch::channel(View::Away("not yet".into()));
-        let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
+            FaultyClient { ensemble: ensemble.clone(), timeout: session_timeout, doctor: doctor.clone() };
+        let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
+        let (current, stop) = (Rc::new(CurrentSession::default()), CancellationToken::new());
         let clock = clock();
-        let reach = Reach { address: "gw:1".to_owned(), pass: Pass::new(&Dice::seeded(1)) };
-        let member = Nameplate::reached_at(PLAN, Some(reach));
+        let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: PeerSecret::new(&SeededRng::seeded(1)) };
+        let member = LocalMember::reached_at(PLAN, Some(reach));
         let settings = settings(clock.clone(), session_timeout);
-        let settings = Rc::new(session::settings::Settings { member, ..settings });
+        let settings = Rc::new(session::settings::SessionSettings { member, ..settings });
         let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
         let task = spawn_local(supervise(library, settings, current.clone(), view, stop.clone(), chores));
         seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");
         Self { ensemble, doctor, current, stop, task, session_timeout }
     }
 
-    pub(crate) fn live(&self) -> Rc<Live<Handle>> {
+    pub(crate) fn live(&self) -> Rc<ActiveSession<FaultySession>> {
         self.current.live().expect("a session")
     }
 
     /// A session of somebody else.
-    pub(crate) async fn stranger(&self) -> Session {
+    pub(crate) async fn stranger(&self) -> SimSession {
         let wire = self.ensemble.wire();
         self.ensemble.client(&wire, self.session_timeout).connect().await.expect("a session")
     }
@@ -86,13 +86,13 @@ impl Supervised {
 
 /// A request that waits until it is told to stop.
 #[derive(Default)]
-pub(crate) struct Asker {
+pub(crate) struct WaitingRequest {
     pub(crate) gone: CancellationToken,
     pub(crate) impatient: bool,
     pub(crate) behind: Rc<Cell<bool>>,
 }
 
-impl Caller for Asker {
+impl AttemptObserver for WaitingRequest {
     fn is_gone(&self) -> bool {
         self.gone.is_cancelled()
     }
@@ -101,8 +101,8 @@ impl Caller for Asker {
         self.gone.cancelled().await;
     }
 
-    fn behind(&mut self) -> Result<(), Stop> {
+    fn behind(&mut self) -> Result<(), LockAttemptError> {
         self.behind.set(true);
-        if self.impatient { Err(NotGranted::Locked.into()) } else { Ok(()) }
+        if self.impatient { Err(GrantError::Locked.into()) } else { Ok(()) }
     }
 }

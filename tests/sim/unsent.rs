@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use crate::{
     doctored::key,
     simulated,
-    supervised::{Asker, Supervised},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
 const T: Duration = Duration::from_secs(12);
@@ -20,7 +20,7 @@ const WAY: Duration = Duration::from_millis(10);
 #[test]
 fn what_is_given_up_before_it_is_sent_is_removed_when_it_is_made() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
+        let session = SupervisedSession::start(T).await;
         let live = session.live();
 
         let begin = async |name: &str| {
@@ -31,14 +31,14 @@ fn what_is_given_up_before_it_is_sent_is_removed_when_it_is_made() {
         let mut attempts = Vec::new();
         for number in 0..4 {
             let attempt = begin(&format!("key-{number}")).await;
-            attempt.acquire(&mut Asker::default()).await.expect("free");
+            attempt.acquire(&mut WaitingRequest::default()).await.expect("free");
             attempt.clear().await;
             attempts.push(begin(&format!("key-{number}")).await);
         }
         session.doctor.wire().delay(WAY..WAY);
         for attempt in &attempts {
             // Asks, and gives up at once, as after a panic.
-            assert!(Box::pin(attempt.acquire(&mut Asker::default())).now_or_never().is_none());
+            assert!(Box::pin(attempt.acquire(&mut WaitingRequest::default())).now_or_never().is_none());
         }
         let cleared = async {
             for attempt in attempts.into_iter().rev() {

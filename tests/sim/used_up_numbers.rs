@@ -4,22 +4,22 @@
 use std::time::Duration;
 
 use fencegate_lock::{
-    session::link::{Connect, Kind, Link, Step},
+    session::link::{MultiOp, NodeKind, ZkClient, ZkConnector},
     tenures::{
-        keeper::{Keeper, Refused},
-        tenure::Tenure,
-        wish::{Waits, Wish},
+        keeper::{AcquireError, LockManager},
+        tenure::GrantGuard,
+        wish::{LockRequest, WaitPlace},
     },
 };
-use fencegate_policies::plan::{Foreign, Hold, LockSite, Mode};
-use fencegate_tests::memory::{Ensemble, Session, Settings};
+use fencegate_policies::plan::{ForeignLayout, Hold, LockSite, Mode};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::sleep,
 };
 
 use crate::{
-    doctored::{Doctor, Library, Locks, key, parent},
+    doctored::{FaultInjector, FaultyClient, LockSide, key, parent},
     plan::ROOT,
     simulated,
 };
@@ -29,35 +29,36 @@ const T: Duration = Duration::from_secs(2);
 /// Nodes with the numbers 0 to 2 may hold.
 const LIMIT: u32 = 2;
 
-struct Stage {
-    ensemble: Ensemble,
-    gateways: Vec<Locks>,
-    looker: Session,
+struct SequenceFixture {
+    ensemble: SimEnsemble,
+    gateways: Vec<LockSide>,
+    looker: SimSession,
 }
 
-impl Stage {
+impl SequenceFixture {
     async fn set() -> Self {
-        let ensemble = Ensemble::start(Settings::default());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let mut gateways = Vec::new();
         for _ in 0..2 {
-            let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: Doctor::new() };
-            gateways.push(Locks::numbered_to(library, LIMIT).await);
+            let library =
+                FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
+            gateways.push(LockSide::numbered_to(library, LIMIT).await);
         }
         let looker = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         Self { ensemble, gateways, looker }
     }
 
     /// Asks for these keys at a gateway.
-    fn asks(&self, gateway: usize, names: &[&'static str]) -> JoinHandle<Result<Tenure, Refused>> {
-        self.asks_of(gateway, names, &Keys::default())
+    fn asks(&self, gateway: usize, names: &[&'static str]) -> JoinHandle<Result<GrantGuard, AcquireError>> {
+        self.asks_of(gateway, names, &KeyOptions::default())
     }
 
     fn asks_of(
         &self,
         gateway: usize,
         names: &[&'static str],
-        of: &Keys,
-    ) -> JoinHandle<Result<Tenure, Refused>> {
+        of: &KeyOptions,
+    ) -> JoinHandle<Result<GrantGuard, AcquireError>> {
         spawn_local(asked(self.gateways[gateway].keeper.clone(), names.to_vec(), of.clone()))
     }
 
@@ -85,34 +86,40 @@ impl Stage {
 
 /// How keys are locked: how long a request may go on after its holder is gone, and where the locks are.
 #[derive(Clone, Default)]
-struct Keys {
+struct KeyOptions {
     delay: Option<Duration>,
     sites: Vec<LockSite>,
 }
 
-async fn asked(keeper: Keeper, names: Vec<&'static str>, of: Keys) -> Result<Tenure, Refused> {
+async fn asked(
+    keeper: LockManager,
+    names: Vec<&'static str>,
+    of: KeyOptions,
+) -> Result<GrantGuard, AcquireError> {
     let keys: Vec<_> = names.into_iter().map(key).collect();
     let (mode, hold, wait, route) = (Mode::Exclusive, Hold::Strict, T * 20, "sim".into());
-    let (sites, queue, waits, delay) = (&of.sites, 100, Waits::Here, of.delay);
-    keeper.acquire(Wish { keys: &keys, sites, mode, hold, wait, queue, waits, delay, route: &route }).await
+    let (sites, queue, waits, delay) = (&of.sites, 100, WaitPlace::Here, of.delay);
+    keeper
+        .acquire(LockRequest { keys: &keys, sites, mode, hold, wait, queue, waits, delay, route: &route })
+        .await
 }
 
 /// Digits of the number that the server appends.
 const DIGITS: usize = 10;
 
-fn sequence(tenure: &Tenure) -> u32 {
+fn sequence(tenure: &GrantGuard) -> u32 {
     let nodes = tenure.nodes();
     let number = nodes[0].len() - DIGITS;
     nodes[0][number..].parse().expect("a numbered node")
 }
 
-fn gives_back(tenure: Tenure) {
+fn gives_back(tenure: GrantGuard) {
     tenure.known();
     drop(tenure);
 }
 
 /// Somebody stands in line all the time, so the parent stays and its numbers are used up.
-async fn hand_over(stage: &Stage, names: &[&'static str], times: usize) -> Vec<(u64, u32)> {
+async fn hand_over(stage: &SequenceFixture, names: &[&'static str], times: usize) -> Vec<(u64, u32)> {
     let mut seen = Vec::new();
     let mut held = stage.asks(0, names).await.expect("no panic").expect("free");
     for turn in 0..times {
@@ -142,7 +149,7 @@ fn check(seen: &[(u64, u32)]) {
 #[test]
 fn numbers_begin_anew_below_a_new_parent_and_tokens_grow() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = SequenceFixture::set().await;
         check(&hand_over(&stage, &["hot"], 7).await);
         stage.end().await;
     });
@@ -151,7 +158,7 @@ fn numbers_begin_anew_below_a_new_parent_and_tokens_grow() {
 #[test]
 fn numbers_of_the_keys_of_a_set_begin_anew_as_well() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = SequenceFixture::set().await;
         check(&hand_over(&stage, &["hot", "warm"], 7).await);
         stage.end().await;
     });
@@ -160,7 +167,7 @@ fn numbers_of_the_keys_of_a_set_begin_anew_as_well() {
 #[test]
 fn a_parent_that_keeps_a_record_is_not_replaced() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = SequenceFixture::set().await;
         let first = stage.asks(0, &["hot"]).await.expect("no panic").expect("free");
         let second = stage.asks(1, &["hot"]);
         stage.stand_in_line("hot", 2).await;
@@ -172,13 +179,13 @@ fn a_parent_that_keeps_a_record_is_not_replaced() {
         let third = third.await.expect("no panic").expect("its turn");
         assert_eq!(sequence(&third), LIMIT);
         let parent = parent("hot");
-        let record = [Step::Set { path: &parent, data: b"a record of a former policy" }];
+        let record = [MultiOp::Set { path: &parent, data: b"a record of a former policy" }];
         stage.looker.commit(&record).await.expect("written");
         let fourth = stage.asks(1, &["hot"]);
         sleep(T).await;
         gives_back(third);
         let fourth = fourth.await.expect("no panic");
-        assert!(matches!(fourth, Err(Refused::KeyLimit(_))), "{:?}", fourth.err());
+        assert!(matches!(fourth, Err(AcquireError::KeyLimit(_))), "{:?}", fourth.err());
         let (data, _) = stage.looker.data(&parent).await.expect("it is there");
         assert_eq!(data, b"a record of a former policy");
         stage.end().await;
@@ -188,16 +195,16 @@ fn a_parent_that_keeps_a_record_is_not_replaced() {
 #[test]
 fn nodes_of_others_are_waited_for_before_a_parent_is_replaced() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = SequenceFixture::set().await;
         let parent = parent("hot");
         // Somebody else's nodes have used up the numbers, and one of them stays for a while.
         for folder in [format!("{ROOT}/locks"), parent.rsplit_once('/').expect("absolute").0.to_owned()] {
-            drop(stage.looker.create(&folder, b"", Kind::Persistent).await);
+            drop(stage.looker.create(&folder, b"", NodeKind::Persistent).await);
         }
-        stage.looker.create(&parent, b"", Kind::Container).await.expect("made");
+        stage.looker.create(&parent, b"", NodeKind::Container).await.expect("made");
         for _ in 0..=LIMIT {
             let node = format!("{parent}/_c_0-w-");
-            stage.looker.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
+            stage.looker.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
         }
         let before = stage.looker.children(&parent).await.expect("there");
         let asked = stage.asks(0, &["hot"]);
@@ -218,19 +225,19 @@ const LAST: i32 = i32::MAX - (1 << 20) + 1;
 /// Parents with a record and those of other programs are not replaced, so nobody holds with a number above the last one.
 #[test]
 fn below_a_parent_that_is_not_replaced_the_last_number_holds_and_the_next_one_is_refused() {
-    let foreign = LockSite::Foreign { layout: Foreign::Kazoo, path: "/app/locks/hot".into() };
-    let elsewhere = LockSite::Foreign { layout: Foreign::Kazoo, path: "/app/locks/warm".into() };
-    let delayed = Keys { delay: Some(T), sites: Vec::new() };
-    let among_others = Keys { delay: None, sites: vec![foreign, elsewhere] };
+    let foreign = LockSite::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/hot".into() };
+    let elsewhere = LockSite::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/warm".into() };
+    let delayed = KeyOptions { delay: Some(T), sites: Vec::new() };
+    let among_others = KeyOptions { delay: None, sites: vec![foreign, elsewhere] };
     for (of, parents) in [
         (delayed, [parent("hot"), parent("warm")]),
         (among_others, ["/app/locks/hot".to_owned(), "/app/locks/warm".to_owned()]),
     ] {
         for names in [&["hot"][..], &["hot", "warm"]] {
-            let of = Keys { sites: of.sites.iter().take(names.len()).cloned().collect(), ..of.clone() };
+            let of = KeyOptions { sites: of.sites.iter().take(names.len()).cloned().collect(), ..of.clone() };
             let parents = &parents[..names.len()];
             simulated::run(async {
-                let stage = Stage::set().await;
+                let stage = SequenceFixture::set().await;
                 let first = stage.asks_of(0, names, &of).await.expect("no panic").expect("free");
                 parents.iter().for_each(|parent| stage.ensemble.count_births(parent, LAST));
                 let second = stage.asks_of(1, names, &of);
@@ -239,7 +246,7 @@ fn below_a_parent_that_is_not_replaced_the_last_number_holds_and_the_next_one_is
                 let second = second.await.expect("no panic").expect("its number is the last one");
                 assert_eq!(i64::from(sequence(&second)), i64::from(LAST));
                 let third = stage.asks_of(0, names, &of).await.expect("no panic");
-                assert!(matches!(third, Err(Refused::KeyLimit(_))), "{names:?}: {:?}", third.err());
+                assert!(matches!(third, Err(AcquireError::KeyLimit(_))), "{names:?}: {:?}", third.err());
                 gives_back(second);
                 sleep(T).await;
                 stage.end().await;

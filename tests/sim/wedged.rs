@@ -5,14 +5,14 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::{
     session::{
-        link::Fault,
-        live::{Current, View},
+        link::ZkError,
+        live::{CurrentSession, SessionState},
         supervise::supervise,
     },
     tenures::chores,
 };
-use fencegate_policies::plan::{Caching, Hold};
-use fencegate_tests::memory::{Ensemble, Settings as Servers, Underway};
+use fencegate_policies::plan::{CachedHold, Hold};
+use fencegate_tests::memory::{EnsembleSettings as Servers, InFlightFate, SimEnsemble};
 use tokio::{
     join,
     sync::watch,
@@ -22,29 +22,29 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    doctored::{Doctor, Library, Locks, clock, settings},
+    doctored::{FaultInjector, FaultyClient, LockSide, clock, settings},
     simulated,
 };
 
 const T: Duration = Duration::from_secs(2);
 
-fn library(doctor: &Doctor) -> Library {
-    let ensemble = Ensemble::start(Servers::default());
-    Library { ensemble, timeout: T, doctor: doctor.clone() }
+fn library(doctor: &FaultInjector) -> FaultyClient {
+    let ensemble = SimEnsemble::start(Servers::default());
+    FaultyClient { ensemble, timeout: T, doctor: doctor.clone() }
 }
 
 /// From now on every answer of the library leaves open whether the operation was done.
-fn end_task(doctor: &Doctor) {
-    doctor.end_task(Fault::Ambiguous("nobody listens".into()));
-    doctor.wire().disconnect(Underway::Lost);
+fn end_task(doctor: &FaultInjector) {
+    doctor.end_task(ZkError::Ambiguous("nobody listens".into()));
+    doctor.wire().disconnect(InFlightFate::Lost);
 }
 
 #[test]
 fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
     simulated::run(async {
-        let doctor = Doctor::new();
-        let (view, mut seen) = watch::channel(View::Away("not yet".into()));
-        let (current, stop) = (Rc::new(Current::default()), CancellationToken::new());
+        let doctor = FaultInjector::new();
+        let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
+        let (current, stop) = (Rc::new(CurrentSession::default()), CancellationToken::new());
         let settings = Rc::new(settings(clock(), T));
         let chores = chores::of(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise(library(&doctor), settings, current, view, stop.clone(), chores));
@@ -69,10 +69,10 @@ fn a_session_that_answers_nothing_and_does_not_end_is_given_up() {
     });
 }
 
-async fn session(seen: &mut watch::Receiver<View>) -> i64 {
-    let live = seen.wait_for(|view| matches!(view, View::Live { .. })).await.expect("supervised");
+async fn session(seen: &mut watch::Receiver<SessionState>) -> i64 {
+    let live = seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
     match &*live {
-        View::Live { proof, .. } => proof.session(),
+        SessionState::Active { proof, .. } => proof.session(),
         _ => unreachable!("waited for"),
     }
 }
@@ -80,8 +80,8 @@ async fn session(seen: &mut watch::Receiver<View>) -> i64 {
 #[test]
 fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
     simulated::run(async {
-        let doctor = Doctor::new();
-        let locks = Locks::over(library(&doctor)).await;
+        let doctor = FaultInjector::new();
+        let locks = LockSide::over(library(&doctor)).await;
         drop(locks.acquire(&["kept/1"], KEPT).await.expect("free"));
         let strict = locks.acquire(&["strict/1"], Hold::Strict).await.expect("free");
 
@@ -106,9 +106,9 @@ fn keys_of_a_session_that_was_given_up_are_served_under_the_next_one() {
 #[test]
 fn a_key_whose_session_is_over_unseen_leaves_the_others_their_turn() {
     simulated::run(async {
-        let doctor = Doctor::new();
-        let locks = Locks::over(library(&doctor)).await;
-        doctor.end_task(Fault::Over);
+        let doctor = FaultInjector::new();
+        let locks = LockSide::over(library(&doctor)).await;
+        doctor.end_task(ZkError::SessionEnded);
         let kept = locks.acquire(&["kept"], KEPT).await;
         assert!(kept.is_ok(), "under the next session: {kept:?}");
         let asked = doctor.asked_in_vain();
@@ -118,7 +118,7 @@ fn a_key_whose_session_is_over_unseen_leaves_the_others_their_turn() {
     });
 }
 
-const KEPT: Hold = Hold::Cached(Caching {
+const KEPT: Hold = Hold::Cached(CachedHold {
     linger: Duration::from_millis(250),
     max_local: 64,
     max_hold: Duration::from_millis(100),

@@ -25,16 +25,16 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use played::{All, Play, Rule, all, first_failing};
-use schedule::WayToUpstream;
+use played::{RunResults, SafetyRule, SimRun, all, first_failing};
+use schedule::UpstreamPath;
 
 use crate::run;
 
 #[test]
 fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
     let (first, cases) = (run::seed_from(1, "whole"), run::cases(CASES));
-    let All { failed, seen } =
-        all((0..u64::from(cases)).map(|number| Play::of(first.wrapping_add(number))), 20);
+    let RunResults { failed, seen } =
+        all((0..u64::from(cases)).map(|number| SimRun::of(first.wrapping_add(number))), 20);
     eprintln!("whole: {cases} schedules, {} failed; {seen:?}", failed.len());
     for (play, wrong) in failed.values() {
         eprintln!("FENCEGATE_SEED={}: {wrong:#?}", play.seed);
@@ -56,7 +56,7 @@ fn no_schedule_of_accidents_breaks_a_promise_of_whole_gateways() {
 /// had newer tokens than the lease. A run of 2,000 seeds found it.
 #[test]
 fn no_request_runs_under_a_lease_that_is_older_than_the_names_of_its_keys() {
-    let play = Play::of(1_795_675_023).told().run();
+    let play = SimRun::of(1_795_675_023).told().run();
     assert_eq!(play.wrong, Vec::<String>::new());
     let refused = play.chronicle.lines().filter(|line| line.contains("changed since the lease")).count();
     assert!(refused > 0, "not exercised: {}", play.chronicle);
@@ -72,7 +72,7 @@ fn a_seed_has_one_history() {
         return;
     }
     for seed in 0..4 {
-        let play = Play::of(seed).told();
+        let play = SimRun::of(seed).told();
         let (one, other) = (play.run(), play.run());
         assert!(one.chronicle.lines().count() > 100, "not exercised: {}", one.chronicle);
         let differs = one.chronicle.lines().zip(other.chronicle.lines()).find(|(one, other)| one != other);
@@ -83,7 +83,7 @@ fn a_seed_has_one_history() {
 
 #[test]
 fn a_schedule_that_fails_is_shrunk_to_what_it_takes() {
-    let plays = (50..500).map(|seed| Play::of(seed).without(Rule::Inheritance));
+    let plays = (50..500).map(|seed| SimRun::of(seed).without(SafetyRule::Inheritance));
     let (failing, wrong) = first_failing(plays).expect("caught");
     let events = failing.events();
     let shrunk = shrink::shrunk(&failing, &wrong);
@@ -102,17 +102,17 @@ fn standstill_cases() -> u64 {
     u64::from(run::cases(200)).div_ceil(10)
 }
 
-fn standstills(way: WayToUpstream, first: u64, plays: u64) -> impl Iterator<Item = Play> {
-    (0..plays).map(move |number| Play::of(first.wrapping_add(number)).with_standstills(way))
+fn standstills(way: UpstreamPath, first: u64, plays: u64) -> impl Iterator<Item = SimRun> {
+    (0..plays).map(move |number| SimRun::of(first.wrapping_add(number)).with_standstills(way))
 }
 
 /// What was seen in the schedules of this run.
 ///
 /// # Panics
 /// If a promise was broken.
-fn no_standstill_breaks_a_promise(way: WayToUpstream, cases: u64) -> BTreeMap<String, u64> {
+fn no_standstill_breaks_a_promise(way: UpstreamPath, cases: u64) -> BTreeMap<String, u64> {
     let first = run::seed_from(0, "standstills");
-    let All { failed, seen } = all(standstills(way, first, cases), 1);
+    let RunResults { failed, seen } = all(standstills(way, first, cases), 1);
     eprintln!("standstills, {way:?}: {cases} schedules; {seen:?}");
     if let Some((failing, wrong)) = failed.values().next() {
         panic!("{}", shrink::told(failing, wrong));
@@ -123,7 +123,7 @@ fn no_standstill_breaks_a_promise(way: WayToUpstream, cases: u64) -> BTreeMap<St
 #[test]
 fn with_a_filter_no_relay_queue_or_instance_that_stands_still_breaks_a_promise() {
     let cases = standstill_cases();
-    let seen = no_standstill_breaks_a_promise(WayToUpstream::Filtered, cases);
+    let seen = no_standstill_breaks_a_promise(UpstreamPath::Filtered, cases);
     let refused = seen.get("refused by the filter").copied().unwrap_or_default();
     assert!(refused > cases / 3, "not exercised: {seen:?}");
 }
@@ -131,68 +131,68 @@ fn with_a_filter_no_relay_queue_or_instance_that_stands_still_breaks_a_promise()
 #[test]
 fn without_a_filter_what_stands_still_longer_than_the_wait_is_outside_of_the_promise_and_told_truly() {
     let cases = standstill_cases();
-    let seen = no_standstill_breaks_a_promise(WayToUpstream::Relayed, cases);
+    let seen = no_standstill_breaks_a_promise(UpstreamPath::Relayed, cases);
     let outside = seen.get("outside").copied().unwrap_or_default();
     assert!(outside > cases / 10, "not exercised: {seen:?}");
 }
 
-fn is_caught_behind_a_filter_without(rule: Rule, first: u64) {
-    let plays = standstills(WayToUpstream::Filtered, first, CAUGHT_WITHIN);
+fn is_caught_behind_a_filter_without(rule: SafetyRule, first: u64) {
+    let plays = standstills(UpstreamPath::Filtered, first, CAUGHT_WITHIN);
     let (failing, wrong) = first_failing(plays.map(|play| play.without(rule))).expect("caught");
     eprintln!("behind a filter, without {rule:?}: caught at seed {}: {wrong:?}", failing.seed);
-    let with = Play::of(failing.seed).with_standstills(WayToUpstream::Filtered);
+    let with = SimRun::of(failing.seed).with_standstills(UpstreamPath::Filtered);
     assert_eq!(with.run().wrong, Vec::<String>::new(), "the rule makes the difference");
 }
 
 #[test]
 fn a_filter_that_lets_late_requests_pass_is_caught() {
-    is_caught_behind_a_filter_without(Rule::Filter, 0);
+    is_caught_behind_a_filter_without(SafetyRule::Filter, 0);
 }
 
 /// What the guard writes into `Fencing-Not-After` is what the filter goes by.
 #[test]
 fn a_guard_that_says_too_late_a_moment_is_caught() {
-    is_caught_behind_a_filter_without(Rule::NotAfter, 95);
+    is_caught_behind_a_filter_without(SafetyRule::NotAfter, 95);
 }
 
 /// The most seeds until a build without one of the rules is caught.
 const CAUGHT_WITHIN: u64 = 500;
 
 /// `first`: the seed to begin with, shortly before the one that caught it when this was written. A change of the schedules moves it.
-fn is_caught_without(rule: Rule, first: u64) {
-    let plays = (first..first + CAUGHT_WITHIN).map(|seed| Play::of(seed).without(rule));
+fn is_caught_without(rule: SafetyRule, first: u64) {
+    let plays = (first..first + CAUGHT_WITHIN).map(|seed| SimRun::of(seed).without(rule));
     let (failing, wrong) =
         first_failing(plays).unwrap_or_else(|| panic!("{CAUGHT_WITHIN} seeds without {rule:?}"));
     eprintln!("without {rule:?}: caught at seed {}: {wrong:?}", failing.seed);
-    assert_eq!(Play::of(failing.seed).run().wrong, Vec::<String>::new(), "the rule makes the difference");
+    assert_eq!(SimRun::of(failing.seed).run().wrong, Vec::<String>::new(), "the rule makes the difference");
 }
 
 #[test]
 fn a_guard_without_its_second_check_is_caught() {
-    is_caught_without(Rule::SecondCheck, 60);
+    is_caught_without(SafetyRule::SecondCheck, 60);
 }
 
 #[test]
 fn an_exchange_that_ends_with_its_client_is_caught() {
-    is_caught_without(Rule::Detach, 35);
+    is_caught_without(SafetyRule::Detach, 35);
 }
 
 #[test]
 fn a_probe_whose_no_counts_too_early_is_caught() {
-    is_caught_without(Rule::LateNo, 25);
+    is_caught_without(SafetyRule::LateNo, 25);
 }
 
 #[test]
 fn an_edition_that_inherits_nothing_is_caught() {
-    is_caught_without(Rule::Inheritance, 50);
+    is_caught_without(SafetyRule::Inheritance, 50);
 }
 
 #[test]
 fn a_probe_about_another_principal_is_caught() {
-    is_caught_without(Rule::Principal, 0);
+    is_caught_without(SafetyRule::Principal, 0);
 }
 
 #[test]
 fn an_answer_of_a_proxy_that_ends_an_execution_is_caught() {
-    is_caught_without(Rule::Unfinished, 0);
+    is_caught_without(SafetyRule::Unfinished, 0);
 }

@@ -16,12 +16,12 @@ use tokio::{
 /// Forwards each connection to one of several addresses, in turn. Works on the runtime of the test that makes it.
 pub struct Balancer {
     pub address: SocketAddr,
-    turn: Arc<Mutex<Turn>>,
+    turn: Arc<Mutex<RoundRobin>>,
     hang_up: Arc<Notify>,
     running: JoinHandle<()>,
 }
 
-struct Turn {
+struct RoundRobin {
     to: Vec<SocketAddr>,
     next: usize,
 }
@@ -38,7 +38,7 @@ impl Balancer {
     pub async fn at(address: SocketAddr, addresses: &[SocketAddr]) -> Self {
         let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let turn = Arc::new(Mutex::new(Turn { to: addresses.to_vec(), next: 0 }));
+        let turn = Arc::new(Mutex::new(RoundRobin { to: addresses.to_vec(), next: 0 }));
         let hang_up = Arc::<Notify>::default();
         let (next, over) = (turn.clone(), hang_up.clone());
         let running = tokio::spawn(async move {
@@ -61,7 +61,7 @@ impl Balancer {
     /// Forwards every later connection to these addresses.
     pub fn leads_to(&self, addresses: &[SocketAddr]) {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        *turn = Turn { to: addresses.to_vec(), next: 0 };
+        *turn = RoundRobin { to: addresses.to_vec(), next: 0 };
     }
 
     /// Closes every connection that is open.
@@ -70,7 +70,7 @@ impl Balancer {
     }
 }
 
-impl Turn {
+impl RoundRobin {
     fn take(&mut self) -> SocketAddr {
         self.next += 1;
         self.to[(self.next - 1) % self.to.len()]

@@ -4,18 +4,18 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use crate::{client::Ask, patience::PATIENCE, scratch};
+use crate::{client::TestRequest, patience::PATIENCE, scratch};
 
 /// One browser with one window.
 pub struct Browser {
     driver: SocketAddr,
     session: String,
-    child: Arc<Child>,
+    child: Arc<ChildProcess>,
     /// Where Chromium keeps its profile.
     home: TempDir,
 }
@@ -30,7 +30,7 @@ impl Browser {
     /// If it does not start; Debian has it as `chromium` and `chromium-driver`.
     pub async fn start() -> Self {
         let home = scratch::place();
-        let child = Arc::new(Child::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
+        let child = Arc::new(ChildProcess::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
         let listening = child.clone();
         let line = spawn_blocking(move || listening.wait_line(|line| line.contains(LISTENS), PATIENCE));
         let line = line.await.expect("no panic").unwrap_or_else(|why| panic!("chromedriver: {why}"));
@@ -145,12 +145,12 @@ impl Browser {
     /// Lets the browser go.
     pub async fn close(self) {
         let path = format!("/session/{}", self.session);
-        Ask::with_method("DELETE", &path).to(self.driver).await.ok();
+        TestRequest::with_method("DELETE", &path).to(self.driver).await.ok();
     }
 }
 
 async fn post(driver: SocketAddr, path: &str, body: &Value) -> Value {
-    let asked = Ask::post(path).field("content-type", "application/json").body(body.to_string());
+    let asked = TestRequest::post(path).field("content-type", "application/json").body(body.to_string());
     let answer = asked.to(driver).await.unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut told: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     assert_eq!(answer.status, 200, "{path}: {told:#}");

@@ -13,7 +13,10 @@ pub mod service;
 
 use std::{fs, path::PathBuf};
 
-pub use self::script::{Answer, Case, Check, Client, Event, Exchange, Gets, Say, Seen, Upstream};
+pub use self::script::{
+    ClientAction, Event, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream,
+    MessageCheck, ScriptedResponse, WireCase,
+};
 
 /// Where the cases stand.
 pub fn folder() -> PathBuf {
@@ -24,7 +27,7 @@ pub fn folder() -> PathBuf {
 ///
 /// # Panics
 /// With file and line, if it cannot be read.
-pub fn load(file: &str) -> Vec<Case> {
+pub fn load(file: &str) -> Vec<WireCase> {
     let path = folder().join(file);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     parse::cases(file, &text).unwrap_or_else(|why| panic!("{why}"))

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{Child, Signal};
-use fencegate_process::clock::Boot;
+use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_process::clock::BootInstant;
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -20,36 +20,36 @@ use tokio::time::sleep;
 use crate::{
     gateway::{Gateway, PolicyFile, write_policy},
     patience::patiently,
-    policy::Policy,
+    policy::TestPolicy,
     process::binary,
     scratch,
 };
 
 /// A running `fencegate lock` (the keeper), its watchman and its command. Dropping this kills the keeper, and the other
 /// two end with it.
-pub struct Charged {
-    keeper: Child,
+pub struct LockedCommand {
+    keeper: ChildProcess,
     home: TempDir,
 }
 
 /// The record that a command has written of its own life, see `charged/heart.py`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Life {
+pub struct CommandRecord {
     pub token: String,
-    pub began: Boot,
-    pub last: Boot,
+    pub began: BootInstant,
+    pub last: BootInstant,
 }
 
 /// The source of the lock: ZooKeeper, with a policy, or the gateways that these arguments name.
-pub struct Way(Result<String, Vec<String>>);
+pub struct LockSource(Result<String, Vec<String>>);
 
-impl From<&Policy> for Way {
-    fn from(policy: &Policy) -> Self {
+impl From<&TestPolicy> for LockSource {
+    fn from(policy: &TestPolicy) -> Self {
         Self(Ok(policy.to_string()))
     }
 }
 
-impl Way {
+impl LockSource {
     /// The lock is a lease at one of these gateways, for the client whose token is in the file `bearer`.
     pub fn through(gateways: &[&Gateway], bearer: &Path) -> Self {
         let doors = gateways
@@ -62,7 +62,7 @@ impl Way {
 
 /// How a command behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub enum CommandBehavior {
     /// It ends when it is asked to.
     Meek,
     /// It ends when it is killed.
@@ -71,7 +71,7 @@ pub enum Manner {
     Brief,
 }
 
-impl Manner {
+impl CommandBehavior {
     fn word(self) -> &'static str {
         match self {
             Self::Meek => "meek",
@@ -89,12 +89,12 @@ pub fn heart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/charged/heart.py")
 }
 
-impl Charged {
+impl LockedCommand {
     /// `verb` is `lock KEY` or `elect NAME`, with options. The command records its life.
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn living(way: impl Into<Way>, verb: &[&str], manner: Manner) -> Self {
+    pub fn living(way: impl Into<LockSource>, verb: &[&str], manner: CommandBehavior) -> Self {
         let (heart, life) = (heart().display().to_string(), "life".to_owned());
         Self::begin(way.into(), verb, |home| {
             let life = home.join(&life).display().to_string();
@@ -106,11 +106,11 @@ impl Charged {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn shell(way: impl Into<Way>, verb: &[&str], line: &str) -> Self {
+    pub fn shell(way: impl Into<LockSource>, verb: &[&str], line: &str) -> Self {
         Self::begin(way.into(), verb, |_| ["sh", "-c", line].map(str::to_owned).into())
     }
 
-    fn begin(Way(way): Way, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
+    fn begin(LockSource(way): LockSource, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let home = scratch::place();
         let folder = format!("HOME_OF_TEST={}", home.path().display());
         // The process that runs the tests may ignore some signals, and its children would inherit that.
@@ -125,7 +125,7 @@ impl Charged {
         }
         line.push("--".to_owned());
         line.extend(command(home.path()));
-        let keeper = Child::spawn("env", line).expect("setpriv");
+        let keeper = ChildProcess::spawn("env", line).expect("setpriv");
         Self { keeper, home }
     }
 
@@ -134,12 +134,12 @@ impl Charged {
     }
 
     /// `None` until the command has written its record.
-    pub fn life(&self) -> Option<Life> {
-        Life::read(&self.home().join("life"))
+    pub fn life(&self) -> Option<CommandRecord> {
+        CommandRecord::read(&self.home().join("life"))
     }
 
     /// Waits until the command runs.
-    pub async fn lives(&self) -> Life {
+    pub async fn lives(&self) -> CommandRecord {
         let lives = async {
             loop {
                 if let Some(life) = self.life() {
@@ -215,22 +215,22 @@ impl Charged {
     }
 
     /// The end of the proof of the lock, as the keeper printed it when it ended the command.
-    pub async fn proven_until(&self) -> Boot {
+    pub async fn proven_until(&self) -> BootInstant {
         let line = self.says("proven until ").await;
         let seconds = line.split("proven until ").nth(1).and_then(|rest| rest.split(' ').next());
         let seconds: f64 = seconds.and_then(|seconds| seconds.parse().ok()).expect("a number");
-        Boot::from_nanos(Duration::from_secs_f64(seconds).as_nanos().try_into().expect("some years"))
+        BootInstant::from_nanos(Duration::from_secs_f64(seconds).as_nanos().try_into().expect("some years"))
     }
 }
 
-impl Life {
+impl CommandRecord {
     /// # Panics
     /// Never: what cannot be read is nothing.
     pub fn read(file: &Path) -> Option<Self> {
         let text = fs::read_to_string(file).ok()?;
         let mut words = text.split_whitespace();
         let token = words.next()?.to_owned();
-        let mut at = || Some(Boot::from_nanos(words.next()?.parse().ok()?));
+        let mut at = || Some(BootInstant::from_nanos(words.next()?.parse().ok()?));
         Some(Self { token, began: at()?, last: at()? })
     }
 }
@@ -239,7 +239,7 @@ impl Life {
 ///
 /// # Panics
 /// If it cannot be made.
-pub async fn installed(policy: &Policy) {
+pub async fn installed(policy: &TestPolicy) {
     let file = PolicyFile::of(policy);
     let made = crate::gateway::command(&["era", "init", "-c", &file]).await.expect("started");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

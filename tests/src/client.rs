@@ -13,10 +13,10 @@ mod secure;
 mod streams;
 
 pub use self::{
-    answer::{Answer, Outcome},
-    ask::Ask,
-    exchanges::Client,
-    raw::Raw,
-    secure::Secure,
-    streams::Streams,
+    answer::{ClientResponse, FencingOutcome},
+    ask::TestRequest,
+    exchanges::Http1Client,
+    raw::RawClient,
+    secure::TlsClient,
+    streams::Http2Client,
 };

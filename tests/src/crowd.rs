@@ -8,20 +8,20 @@ use fencegate::demo::child::Signal;
 use crate::{
     gateway::Gateway,
     history::{Execution, History},
-    load::{Load, Plan, Told},
+    load::{AttemptResult, Load, LoadPlan},
     origin::Origin,
-    policy::Policy,
+    policy::TestPolicy,
 };
 
 /// The history of a load, and the answers that its clients got.
-pub struct Crowd {
+pub struct LoadResult {
     pub history: History,
-    pub told: Vec<Told>,
+    pub told: Vec<AttemptResult>,
 }
 
 /// The size of a load, and the number of kills.
 #[derive(Debug, Clone, Copy)]
-pub struct Storm {
+pub struct RestartLoad {
     pub accounts: usize,
     pub clients: usize,
     /// One gateway is killed in each round.
@@ -30,25 +30,25 @@ pub struct Storm {
     pub requests: usize,
 }
 
-impl Storm {
+impl RestartLoad {
     /// Two gateways that stay, and one more in each round, which is killed in the middle of it.
-    pub async fn rages(self, origin: &Origin, policy: impl Fn(&str) -> Policy) -> Crowd {
+    pub async fn rages(self, origin: &Origin, policy: impl Fn(&str) -> TestPolicy) -> LoadResult {
         let (one, two) = Gateway::start_both(&policy("stays-1"), &policy("stays-2")).await;
         let mut told = Vec::new();
         for round in 0..self.rounds {
             let victim = Gateway::start(&policy(&format!("victim-{round}"))).await;
-            let plan = Plan::paying(&[&victim, &one, &two], self.accounts, self.clients, usize::MAX);
+            let plan = LoadPlan::paying(&[&victim, &one, &two], self.accounts, self.clients, usize::MAX);
             let before = origin.log().records.len();
             let load = Load::start(&format!("round-{round}"), &plan);
             let done = |part: usize| {
-                move |log: &crate::origin::Log| (log.records.len() >= before + part).then_some(())
+                move |log: &crate::origin::OriginLog| (log.records.len() >= before + part).then_some(())
             };
             origin.when("half of a round", done(self.requests / 2)).await;
             victim.signal(Signal::KILL);
             origin.when("the rest of a round", done(self.requests)).await;
             told.extend(load.stop().await);
         }
-        Crowd { history: History::of(&origin.log()).with(&told), told }
+        LoadResult { history: History::of(&origin.log()).with(&told), told }
     }
 }
 

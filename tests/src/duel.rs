@@ -8,7 +8,7 @@ use crate::machine;
 
 /// The contestants of the duel, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contestant {
+pub enum LockSystem {
     Curator,
     Kazoo,
     Redis,
@@ -25,7 +25,7 @@ pub enum Contestant {
 
 /// What the duel asserts of a contestant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedResult {
     /// Stale writes land, because nobody compares tokens.
     Violated,
     /// No execution overlaps another one and no stale write lands. Late writes are refused.
@@ -51,7 +51,7 @@ const ENDS: &str = "<!-- the end of what it writes -->\n";
 
 /// What happened to one contestant under the schedule of one seed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Bout {
+pub struct SystemRun {
     pub seed: u64,
     pub executions: usize,
     /// Executions that began while another one was at work.
@@ -71,12 +71,12 @@ pub struct Bout {
 }
 
 /// All contestants that have fought, each with its latest result.
-pub struct Report {
+pub struct ComparisonReport {
     file: PathBuf,
     rows: Vec<Value>,
 }
 
-impl Contestant {
+impl LockSystem {
     pub const ALL: [Self; 12] = [
         Self::Curator,
         Self::Kazoo,
@@ -109,10 +109,10 @@ impl Contestant {
         }
     }
 
-    pub fn expected(self) -> Expected {
+    pub fn expected(self) -> ExpectedResult {
         match self {
-            Self::Guard | Self::Upstream => Expected::Holds,
-            Self::Delay => Expected::Waits,
+            Self::Guard | Self::Upstream => ExpectedResult::Holds,
+            Self::Delay => ExpectedResult::Waits,
             // Restate does not protect a service outside of it. `None` is the control: the same gateways, and nobody
             // compares tokens.
             Self::Curator
@@ -123,12 +123,12 @@ impl Contestant {
             | Self::Consul
             | Self::Restate
             | Self::None
-            | Self::Postgres => Expected::Violated,
+            | Self::Postgres => ExpectedResult::Violated,
         }
     }
 }
 
-impl Bout {
+impl SystemRun {
     fn written(&self) -> Value {
         json!({
             "seed": self.seed,
@@ -145,7 +145,7 @@ impl Bout {
     }
 }
 
-impl Report {
+impl ComparisonReport {
     /// # Errors
     /// If what is there is no report.
     pub fn open(file: PathBuf) -> io::Result<Self> {
@@ -161,8 +161,8 @@ impl Report {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn replace(&mut self, contestant: Contestant, date: &str, bouts: &[Bout]) -> io::Result<()> {
-        let bouts: Vec<_> = bouts.iter().map(Bout::written).collect();
+    pub fn replace(&mut self, contestant: LockSystem, date: &str, bouts: &[SystemRun]) -> io::Result<()> {
+        let bouts: Vec<_> = bouts.iter().map(SystemRun::written).collect();
         self.put(json!({"contestant": contestant.name(), "date": date, "machine": machine::told(), "bouts": bouts}))
     }
 
@@ -170,14 +170,14 @@ impl Report {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn skip(&mut self, contestant: Contestant, why: &str) -> io::Result<()> {
+    pub fn skip(&mut self, contestant: LockSystem, why: &str) -> io::Result<()> {
         self.put(json!({"contestant": contestant.name(), "skipped": why}))
     }
 
     fn put(&mut self, row: Value) -> io::Result<()> {
         self.rows.retain(|there| there["contestant"] != row["contestant"]);
         self.rows.push(row);
-        self.rows.sort_by_key(|row| Contestant::ALL.iter().position(|one| row["contestant"] == one.name()));
+        self.rows.sort_by_key(|row| LockSystem::ALL.iter().position(|one| row["contestant"] == one.name()));
         fs::write(&self.file, format!("{:#}\n", Value::from(self.rows.clone())))
     }
 
@@ -259,11 +259,11 @@ pub fn complaints(document: &str) -> Vec<String> {
         told.push(format!("its columns are {head:?}"));
     }
     let names: Vec<&str> = rows.iter().filter_map(|row| row.first().copied()).collect();
-    if names != Contestant::ALL.map(Contestant::name) {
+    if names != LockSystem::ALL.map(LockSystem::name) {
         told.push(format!("its rows are {names:?}"));
         return told;
     }
-    let fought = Contestant::ALL
+    let fought = LockSystem::ALL
         .iter()
         .zip(rows)
         .filter(|(_, row)| !row.get(1).is_some_and(|cell| cell.starts_with("skipped: ")));
@@ -274,9 +274,9 @@ pub fn complaints(document: &str) -> Vec<String> {
             continue;
         };
         let as_expected = match contestant.expected() {
-            Expected::Violated => stale > 0,
-            Expected::Holds => [overlaps, lost, stale] == [0; 3] && refused > 0,
-            Expected::Waits => [overlaps, lost, stale] == [0; 3],
+            ExpectedResult::Violated => stale > 0,
+            ExpectedResult::Holds => [overlaps, lost, stale] == [0; 3] && refused > 0,
+            ExpectedResult::Waits => [overlaps, lost, stale] == [0; 3],
         };
         if !as_expected {
             told.push(format!("not what is asserted of it, or not exercised: {row:?}"));
@@ -289,39 +289,39 @@ pub fn complaints(document: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn bout(seed: u64, stale: usize, refused: usize) -> Bout {
-        Bout {
+    fn bout(seed: u64, stale: usize, refused: usize) -> SystemRun {
+        SystemRun {
             seed,
             executions: 100,
             stale,
             refused,
             per_second: 40.4,
             recovery: vec![2.345],
-            ..Bout::default()
+            ..SystemRun::default()
         }
     }
 
     /// Each test has a file name of its own, because tests run in parallel.
-    fn report(name: &str) -> Report {
+    fn report(name: &str) -> ComparisonReport {
         let file = crate::scratch::folder().join(name);
-        let mut report = Report::open(file).expect("none");
-        for contestant in Contestant::ALL.into_iter().rev() {
+        let mut report = ComparisonReport::open(file).expect("none");
+        for contestant in LockSystem::ALL.into_iter().rev() {
             let (stale, refused) = match contestant.expected() {
-                Expected::Violated => (1, 0),
-                Expected::Holds => (0, 1),
-                Expected::Waits => (0, 0),
+                ExpectedResult::Violated => (1, 0),
+                ExpectedResult::Holds => (0, 1),
+                ExpectedResult::Waits => (0, 0),
             };
             let bouts = [bout(3, stale, refused), bout(2, stale, refused)];
             report.replace(contestant, "2026-01-31", &bouts).expect("written");
         }
-        report.skip(Contestant::Consul, "it is not there").expect("written");
+        report.skip(LockSystem::Consul, "it is not there").expect("written");
         report
     }
 
     #[test]
     fn a_report_becomes_a_table_about_which_nobody_complains() {
         let report = report("duel-as-told.json");
-        let read = Report::open(report.file.clone()).expect("its own");
+        let read = ComparisonReport::open(report.file.clone()).expect("its own");
         assert_eq!(read.rows, report.rows);
         let table = read.table();
         let row = "| kazoo `Lock` | 200 | 0 | 0 | 2 | 0 | 40 (40 to 40) | 2.35 s (2.35 to 2.35) |\n";

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use crate::client::{Ask, Client};
+use crate::client::{Http1Client, TestRequest};
 
 const CLIENTS: usize = 16;
 
@@ -21,13 +21,13 @@ const CLIENTS: usize = 16;
 pub async fn each_once(gateway: SocketAddr, keys: usize) {
     let next = Arc::<AtomicUsize>::default();
     let client = |next: Arc<AtomicUsize>| async move {
-        let mut connection = Client::connect(gateway).await.expect("listens");
+        let mut connection = Http1Client::connect(gateway).await.expect("listens");
         loop {
             let key = next.fetch_add(1, Ordering::Relaxed);
             if key >= keys {
                 return;
             }
-            let answer = connection.send(&Ask::post(&format!("/pay/{key}"))).await.expect("answered");
+            let answer = connection.send(&TestRequest::post(&format!("/pay/{key}"))).await.expect("answered");
             assert_eq!(answer.status, 200, "{answer:?}");
         }
     };

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ struct Server {
     configuration: PathBuf,
     class_path: &'static str,
     /// `None` while it is down.
-    process: Option<Child>,
+    process: Option<ChildProcess>,
 }
 
 pub const SERVERS: usize = 3;
@@ -193,7 +193,7 @@ impl Server {
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             self.configuration.to_str().expect("our own path"),
         ];
-        self.process = Some(Child::spawn("java", arguments).expect("java and setpriv"));
+        self.process = Some(ChildProcess::spawn("java", arguments).expect("java and setpriv"));
     }
 
     /// `leader` or `follower`; `None` while it does not serve.

@@ -17,26 +17,26 @@ use std::{
 use tokio::{net::TcpListener, sync::oneshot};
 
 use self::{
-    fault_state::{Line, State},
+    fault_state::{LinkMode, LinkState},
     forwarder::pass,
-    trap::Trap,
+    trap::FaultTrap,
 };
 pub use self::{
-    opcode::Operation,
-    trap::{Fate, Sprung},
+    opcode::LockOperation,
+    trap::{FaultTriggered, OperationFault},
 };
 
 /// Stands between one gateway and its ZooKeeper. Works on the runtime of the test that makes it.
-pub struct FaultyLink {
+pub struct ZooKeeperProxy {
     address: SocketAddr,
-    line: Arc<Line>,
+    line: Arc<LinkState>,
 }
 
-impl FaultyLink {
+impl ZooKeeperProxy {
     pub async fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let line = Arc::new(Line::before(server));
+        let line = Arc::new(LinkState::before(server));
         let serving = line.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -58,17 +58,17 @@ impl FaultyLink {
 
     /// From now on requests reach the server, and its answers are lost.
     pub fn lose_replies(&self) {
-        self.line.state.send_replace(State::Deaf);
+        self.line.state.send_replace(LinkMode::Deaf);
     }
 
     /// From now on requests are lost, and answers still pass.
     pub fn lose_requests(&self) {
-        self.line.state.send_replace(State::Mute);
+        self.line.state.send_replace(LinkMode::Mute);
     }
 
     /// From now on nothing passes in either direction. The connections stay open.
     pub fn lose_all(&self) {
-        self.line.state.send_replace(State::Silent);
+        self.line.state.send_replace(LinkMode::Silent);
     }
 
     /// Closes all connections, and each new one at once.
@@ -86,26 +86,26 @@ impl FaultyLink {
     /// Closes new connections at once. Open connections stay open.
     pub fn turn_away(&self) {
         self.line.abrupt.store(false, Ordering::Relaxed);
-        self.line.state.send_replace(State::Cut);
+        self.line.state.send_replace(LinkMode::Cut);
     }
 
     /// # Panics
     /// If something was lost and the connections are still open: a stream cannot go on with a hole in it.
     pub fn mend(&self) {
-        let before = self.line.state.send_replace(State::Whole);
-        assert!(matches!(before, State::Whole | State::Cut), "cut first");
+        let before = self.line.state.send_replace(LinkMode::Whole);
+        assert!(matches!(before, LinkMode::Whole | LinkMode::Cut), "cut first");
     }
 
     /// The next operation of this kind meets its fate.
     ///
     /// # Panics
     /// If another one still waits for its operation.
-    pub fn trap(&self, operation: Operation, fate: Fate) -> Sprung {
+    pub fn trap(&self, operation: LockOperation, fate: OperationFault) -> FaultTriggered {
         let what = format!("{operation:?} to meet its fate: {fate:?}");
         let (sprung, event) = oneshot::channel();
-        let before = self.line.trap().replace(Trap { operation, fate, sprung });
+        let before = self.line.trap().replace(FaultTrap { operation, fate, sprung });
         assert!(before.is_none(), "a trap at a time");
-        Sprung { what, event }
+        FaultTriggered { what, event }
     }
 
     /// Removes the trap that waits.

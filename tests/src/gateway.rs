@@ -12,25 +12,25 @@ use fencegate::demo::child::Signal;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-pub use crate::process::{Line, Metrics, Pending};
+pub use crate::process::{LogLine, MetricSamples, PendingRequest};
 use crate::{
-    hosts::Hosts,
+    hosts::HostsFile,
     patience::PATIENCE,
-    policy::Policy,
-    process::{Failpoints, Process, TALKATIVE, binary, counting_binary},
+    policy::TestPolicy,
+    process::{Failpoints, TALKATIVE, TestProcess, binary, counting_binary},
     scratch,
     stepped_clock::SteppedClock,
 };
 
 /// A running gateway. Dropping it kills it and checks that it never panicked.
 pub struct Gateway {
-    process: Process,
+    process: TestProcess,
     home: TempDir,
 }
 
 /// How a gateway is started.
-pub struct Launch {
-    policy: Policy,
+pub struct GatewayLaunch {
+    policy: TestPolicy,
     binary: PathBuf,
     /// The words of a command line in front of the binary, such as `env` or `prlimit`.
     names: Vec<String>,
@@ -44,14 +44,14 @@ pub struct Launch {
 
 impl Gateway {
     /// Starts a gateway and waits until it can grant.
-    pub async fn start(policy: &Policy) -> Self {
-        let gateway = Launch::new(policy).start().await;
+    pub async fn start(policy: &TestPolicy) -> Self {
+        let gateway = GatewayLaunch::new(policy).start().await;
         gateway.becomes_ready().await;
         gateway
     }
 
     /// Starts two gateways at the same time.
-    pub async fn start_both(one: &Policy, other: &Policy) -> (Self, Self) {
+    pub async fn start_both(one: &TestPolicy, other: &TestPolicy) -> (Self, Self) {
         tokio::join!(Self::start(one), Self::start(other))
     }
 
@@ -61,7 +61,7 @@ impl Gateway {
     }
 
     /// Writes another policy into the file.
-    pub fn rewrite(&self, policy: &Policy) {
+    pub fn rewrite(&self, policy: &TestPolicy) {
         write_policy(self.home.path(), &policy.to_string());
     }
 
@@ -96,15 +96,15 @@ impl Gateway {
 }
 
 impl Deref for Gateway {
-    type Target = Process;
+    type Target = TestProcess;
 
-    fn deref(&self) -> &Process {
+    fn deref(&self) -> &TestProcess {
         &self.process
     }
 }
 
-impl Launch {
-    pub fn new(policy: &Policy) -> Self {
+impl GatewayLaunch {
+    pub fn new(policy: &TestPolicy) -> Self {
         Self {
             policy: policy.clone(),
             binary: binary(),
@@ -127,7 +127,7 @@ impl Launch {
 
     /// The gateway sees these names in the place of the machine's.
     #[must_use]
-    pub fn seeing(mut self, hosts: &Hosts) -> Self {
+    pub fn seeing(mut self, hosts: &HostsFile) -> Self {
         self.names = hosts.command();
         self
     }
@@ -265,7 +265,8 @@ impl Launch {
         if let Some(workers) = self.workers {
             arguments.extend(["--workers".to_owned(), workers.to_string()]);
         }
-        let process = Process::start((&self.binary, &self.failpoints), self.names, "public", arguments).await;
+        let process =
+            TestProcess::start((&self.binary, &self.failpoints), self.names, "public", arguments).await;
         let mut process = process.unwrap_or_else(|why| panic!("{why}"));
         if let Some(token) = &self.token {
             process.shown(token);
@@ -296,7 +297,7 @@ pub async fn command_within(patience: Duration, arguments: &[&str]) -> io::Resul
 ///
 /// # Errors
 /// When it cannot be started.
-pub async fn command_seeing(hosts: &Hosts, arguments: &[&str]) -> io::Result<Output> {
+pub async fn command_seeing(hosts: &HostsFile, arguments: &[&str]) -> io::Result<Output> {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).args(hosts.command()).arg(binary()).args(arguments);
     spawn_blocking(move || command.output()).await.expect("no panic")

@@ -19,36 +19,36 @@ use fencegate_policies::token::Token;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-pub use self::dispatch::{Dispatch, ENSEMBLE, assert_refused, operation_reference};
+pub use self::dispatch::{ENSEMBLE, StampedRequest, assert_refused, operation_reference};
 use crate::{
     ensemble::free_ports,
     gateway::{command, write_policy},
     origin::Origin,
     patience::patiently,
-    policy::Policy,
-    process::{Failpoints, Process, TALKATIVE, binary},
+    policy::TestPolicy,
+    process::{Failpoints, TALKATIVE, TestProcess, binary},
     scratch,
-    site::Turn,
+    site::TestSlot,
     stepped_clock::SteppedClock,
 };
 
 /// The things of one test alone: an origin with one door, and guards beside it.
-pub struct Beside {
+pub struct GuardFixture {
     pub origin: Origin,
     door: SocketAddr,
-    _turn: Turn,
+    _turn: TestSlot,
 }
 
 /// A running guard. Dropping it kills it and checks that it never panicked.
 pub struct Guard {
-    process: Process,
-    launch: Launch,
+    process: TestProcess,
+    launch: GuardLaunch,
 }
 
 /// How a guard is started, and the folder with its store.
 #[derive(Clone)]
-pub struct Launch {
-    file: Policy,
+pub struct GuardLaunch {
+    file: TestPolicy,
     binary: PathBuf,
     failpoints: Failpoints,
     /// The words of a command line in front of the binary.
@@ -62,11 +62,11 @@ pub struct Launch {
 /// A fresh guard refuses every token up to this one.
 pub const FLOOR: u64 = 10;
 
-impl Beside {
+impl GuardFixture {
     pub async fn fresh() -> Self {
         let origin = Origin::start();
         let door = origin.door("guard");
-        Self { origin, door, _turn: Turn::beside_others().await }
+        Self { origin, door, _turn: TestSlot::beside_others().await }
     }
 
     /// A guard with a new store, out of its first quarantine.
@@ -75,17 +75,17 @@ impl Beside {
     }
 
     /// How to start a guard whose store was just made.
-    pub async fn launch(&self) -> Launch {
+    pub async fn launch(&self) -> GuardLaunch {
         self.unmade().made().await
     }
 
     /// How to start a guard that has no store yet.
-    pub fn unmade(&self) -> Launch {
-        Launch::before(self.door)
+    pub fn unmade(&self) -> GuardLaunch {
+        GuardLaunch::before(self.door)
     }
 }
 
-impl Launch {
+impl GuardLaunch {
     /// How to start a guard before this upstream. The guard has no store yet.
     ///
     /// # Panics
@@ -93,7 +93,7 @@ impl Launch {
     pub fn before(upstream: SocketAddr) -> Self {
         let home = Arc::new(scratch::place());
         Self {
-            file: Policy::of_guard(upstream, &home.path().join("guard.redb")),
+            file: TestPolicy::of_guard(upstream, &home.path().join("guard.redb")),
             binary: binary(),
             failpoints: Failpoints::default(),
             behind: Vec::new(),
@@ -116,7 +116,7 @@ impl Launch {
             "upstream": {"endpoint": format!("http://{service}"), "response_timeout": "6s"},
             "filter": {"clock_error": "500ms"},
         });
-        Self::before(service).reading(Policy::of_yaml(&file.to_string()))
+        Self::before(service).reading(TestPolicy::of_yaml(&file.to_string()))
     }
 
     /// The binary is that of another version.
@@ -159,13 +159,13 @@ impl Launch {
     }
 
     /// The configuration file of the guard.
-    pub fn file(&self) -> &Policy {
+    pub fn file(&self) -> &TestPolicy {
         &self.file
     }
 
     /// The same store with another configuration file, which has to name that store.
     #[must_use]
-    pub fn reading(mut self, file: Policy) -> Self {
+    pub fn reading(mut self, file: TestPolicy) -> Self {
         self.file = file;
         self
     }
@@ -274,9 +274,13 @@ impl Launch {
     /// # Errors
     /// With its log, if it ends or is silent instead.
     pub async fn tries(&self) -> Result<Guard, String> {
-        let process =
-            Process::start((&self.binary, &self.failpoints), self.behind.clone(), "guard", self.arguments())
-                .await?;
+        let process = TestProcess::start(
+            (&self.binary, &self.failpoints),
+            self.behind.clone(),
+            "guard",
+            self.arguments(),
+        )
+        .await?;
         let launch = Self { init: None, failpoints: Failpoints::default(), ..self.clone() };
         Ok(Guard { process, launch })
     }
@@ -323,7 +327,7 @@ impl Guard {
     ///
     /// # Panics
     /// If it does not end well.
-    pub async fn stops(self) -> Launch {
+    pub async fn stops(self) -> GuardLaunch {
         self.signal(Signal::TERM);
         let status = self.exit().await;
         assert!(status.success(), "{status}:\n{}", self.log());
@@ -331,7 +335,7 @@ impl Guard {
     }
 
     /// Kills the guard. Returns its launch, for a start on the same store and without failpoints.
-    pub async fn dies(self) -> Launch {
+    pub async fn dies(self) -> GuardLaunch {
         self.signal(Signal::KILL);
         self.exit().await;
         self.launch.clone()
@@ -343,7 +347,7 @@ impl Guard {
         self.gauge_becomes("fencegate_guard_keys_in_quarantine", 0.0).await;
     }
 
-    pub fn launch(&self) -> &Launch {
+    pub fn launch(&self) -> &GuardLaunch {
         &self.launch
     }
 
@@ -391,9 +395,9 @@ impl Guard {
 }
 
 impl Deref for Guard {
-    type Target = Process;
+    type Target = TestProcess;
 
-    fn deref(&self) -> &Process {
+    fn deref(&self) -> &TestProcess {
         &self.process
     }
 }

@@ -7,28 +7,28 @@ use serde_json::Value;
 use crate::{
     ensemble::free_ports,
     gateway::{Gateway, command, write_policy},
-    guard::{Guard, Launch},
-    policy::Policy,
+    guard::{Guard, GuardLaunch},
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 
-pub struct Guarded {
-    pub site: Site,
+pub struct GuardedSite {
+    pub site: TestSite,
     /// The installation for which the gateways of the site sign their tokens.
     pub ensemble: String,
     /// Every token of the site is above this floor.
     pub floor: u64,
 }
 
-impl Guarded {
+impl GuardedSite {
     pub async fn fresh() -> Self {
-        Self::of(Site::fresh().await).await
+        Self::of(TestSite::fresh().await).await
     }
 
     /// # Panics
     /// If the installation cannot be made.
-    pub async fn of(site: Site) -> Self {
+    pub async fn of(site: TestSite) -> Self {
         let home = scratch::place();
         let policy = write_policy(home.path(), &site.policy("operator").to_string());
         let policy = policy.display().to_string();
@@ -40,14 +40,14 @@ impl Guarded {
     }
 
     /// How to start a guard of the installation. The guard keeps one address over all starts.
-    pub async fn launch(&self) -> Launch {
+    pub async fn launch(&self) -> GuardLaunch {
         self.launch_of(&self.ensemble).await
     }
 
     /// The same for tokens of the installation `ensemble`.
-    pub async fn launch_of(&self, ensemble: &str) -> Launch {
+    pub async fn launch_of(&self, ensemble: &str) -> GuardLaunch {
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
-        let launch = Launch::before(self.site.origin.door("guard")).of(ensemble);
+        let launch = GuardLaunch::before(self.site.origin.door("guard")).of(ensemble);
         launch.with("/listener/address", address.to_string()).made_from(self.floor).await
     }
 
@@ -56,7 +56,7 @@ impl Guarded {
     }
 
     /// The policy of a gateway that takes the servers at these addresses for its guards.
-    pub fn policy(&self, name: &str, guards: &[SocketAddr]) -> Policy {
+    pub fn policy(&self, name: &str, guards: &[SocketAddr]) -> TestPolicy {
         let endpoints: Vec<String> = guards.iter().map(|guard| format!("http://{guard}")).collect();
         self.site
             .policy(name)
@@ -85,7 +85,7 @@ pub async fn operator(arguments: &[&str]) -> String {
 
 /// Sets the times of a guard so short that a test can wait for them.
 #[must_use]
-pub fn quick(launch: Launch) -> Launch {
+pub fn quick(launch: GuardLaunch) -> GuardLaunch {
     launch
         .with("/settle", "300ms")
         .with("/max_execution", "2s")

@@ -2,17 +2,17 @@
 //! that dies loses it.
 
 use crate::{
-    client::{Answer, Ask},
-    origin::{Latch, Origin, Record},
-    process::{Pending, Process},
+    client::{ClientResponse, TestRequest},
+    origin::{Latch, Origin, RequestRecord},
+    process::{PendingRequest, TestProcess},
 };
 
 /// One request under way. Its execution goes on even if its sender dies.
-pub struct Held {
+pub struct HeldRequest {
     /// Its client, who waits for the answer.
-    pub request: Pending,
+    pub request: PendingRequest,
     /// The request as it arrived.
-    pub record: Record,
+    pub record: RequestRecord,
     pub latch: Latch,
 }
 
@@ -21,7 +21,7 @@ impl Origin {
     ///
     /// # Panics
     /// If it does not arrive in time, or is answered before.
-    pub async fn holds_one(&self, through: &Process, ask: Ask) -> Held {
+    pub async fn holds_one(&self, through: &TestProcess, ask: TestRequest) -> HeldRequest {
         let (path, before) = (ask.target().to_owned(), self.count(ask.target()));
         let latch = self.holds(&path);
         let mut request = through.begin(ask);
@@ -29,11 +29,11 @@ impl Origin {
             record = self.request(&path, before + 1) => record,
             answer = request.told() => panic!("{path} is answered and was not sent on: {answer:?}"),
         };
-        Held { request, record, latch }
+        HeldRequest { request, record, latch }
     }
 }
 
-impl Held {
+impl HeldRequest {
     /// The service goes on to its answer.
     pub fn let_go(&self) {
         self.latch.let_go();
@@ -43,7 +43,7 @@ impl Held {
     ///
     /// # Panics
     /// If there is no answer in time, or the connection broke.
-    pub async fn finishes(self) -> Answer {
+    pub async fn finishes(self) -> ClientResponse {
         self.let_go();
         self.answer().await
     }
@@ -52,7 +52,7 @@ impl Held {
     ///
     /// # Panics
     /// If there is none in time, or the connection broke.
-    pub async fn answer(self) -> Answer {
+    pub async fn answer(self) -> ClientResponse {
         self.request.answer().await
     }
 }

@@ -10,8 +10,8 @@ use fencegate_policies::token::Token;
 
 pub use crate::origin::ATTEMPT;
 use crate::{
-    client::{Answer, Outcome},
-    origin::{Access, Log, Record},
+    client::{ClientResponse, FencingOutcome},
+    origin::{AccessMode, OriginLog, RequestRecord},
 };
 
 /// The executions of an origin, and the outcomes that its clients were told.
@@ -24,7 +24,7 @@ pub struct History {
 #[derive(Debug, Clone)]
 pub struct Execution {
     pub key: String,
-    pub access: Access,
+    pub access: AccessMode,
     pub token: Token,
     pub gateway: String,
     pub attempt: Option<String>,
@@ -40,12 +40,12 @@ pub struct Execution {
 pub struct Attempt {
     pub id: String,
     /// None: the connection broke, or the answer did not say.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<FencingOutcome>,
 }
 
 /// The condition of a promise. Executions that do not keep it are outside of the promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
+pub enum PromiseCondition {
     /// What was sent is begun and over within this time, queues, proxies and instances that stand still included.
     OverAfterSending(Duration),
     /// A filter refuses what comes late. So an execution lasts for at most this time, whenever it was sent.
@@ -54,7 +54,7 @@ pub enum Condition {
 
 /// The violations of a history, apart by whether a condition was kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Judged {
+pub struct HistoryVerdict {
     pub broken: Vec<Violation>,
     /// These need an execution that did not keep the condition.
     pub outside: Vec<Violation>,
@@ -77,14 +77,14 @@ pub enum Violation {
 
 impl History {
     /// Every fenced request that a comparing origin did not refuse.
-    pub fn of(log: &Log) -> Self {
+    pub fn of(log: &OriginLog) -> Self {
         let fenced = log.records.iter().filter(|record| record.key().is_some() && !record.stale);
         Self { executions: fenced.map(Execution::of).collect(), attempts: Vec::new() }
     }
 
     /// Adds what the client of one attempt was told.
-    pub fn told(&mut self, id: impl Into<String>, answer: Option<&Answer>) {
-        self.attempts.push(Attempt { id: id.into(), outcome: answer.and_then(Answer::outcome) });
+    pub fn told(&mut self, id: impl Into<String>, answer: Option<&ClientResponse>) {
+        self.attempts.push(Attempt { id: id.into(), outcome: answer.and_then(ClientResponse::outcome) });
     }
 
     /// How often a key went from one gateway to another: a history without hand-overs proves little.
@@ -115,7 +115,7 @@ impl History {
     /// The violations, where executions of one key may overlap and come in the wrong order, and an attempt may be executed
     /// twice, if that needs an execution that did not keep the condition. What clients were told has to be true in any
     /// case.
-    pub fn judged(&self, condition: Condition) -> Judged {
+    pub fn judged(&self, condition: PromiseCondition) -> HistoryVerdict {
         let kept = |execution: &&Execution| condition.is_kept_by(execution);
         let executions = self.executions.iter().filter(kept).cloned().collect();
         let inside = Self { executions, attempts: Vec::new() };
@@ -130,7 +130,7 @@ impl History {
                 if self.executions.iter().any(|one| one.attempt.as_ref() == Some(id) && !kept(&one)));
             if excused { outside.push(violation) } else { broken.push(violation) }
         }
-        Judged { broken, outside }
+        HistoryVerdict { broken, outside }
     }
 
     /// Executions per key in order of their begin.
@@ -151,8 +151,8 @@ impl History {
         let mut broken = Vec::new();
         for Attempt { id, outcome } in &self.attempts {
             match (outcome, times.get(id.as_str()).copied().unwrap_or(0)) {
-                (Some(Outcome::Done), 0) => broken.push(Violation::DoneWithoutExecution(id.clone())),
-                (Some(Outcome::NotDispatched), 1..) => {
+                (Some(FencingOutcome::Done), 0) => broken.push(Violation::DoneWithoutExecution(id.clone())),
+                (Some(FencingOutcome::NotDispatched), 1..) => {
                     broken.push(Violation::NotDispatchedButExecuted(id.clone()));
                 }
                 (_, 2..) => broken.push(Violation::ExecutedTwice(id.clone())),
@@ -165,7 +165,7 @@ impl History {
 
 impl Execution {
     /// The execution as the door saw it: from its first byte to the last byte of its answer.
-    pub fn of(record: &Record) -> Self {
+    pub fn of(record: &RequestRecord) -> Self {
         Self {
             key: record.key().unwrap_or_default().to_owned(),
             access: record.access(),
@@ -179,7 +179,7 @@ impl Execution {
     }
 }
 
-impl Condition {
+impl PromiseCondition {
     fn is_kept_by(self, execution: &Execution) -> bool {
         let (since, most) = match self {
             // Where the time of the sending is not known, nothing keeps a request that was sent.
@@ -193,16 +193,18 @@ impl Condition {
 /// Sweeps one key's executions.
 fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
     let mut broken = Vec::new();
-    let (mut writers, mut readers) = (Before::default(), Before::default());
+    let (mut writers, mut readers) = (EarlierExecutions::default(), EarlierExecutions::default());
     for execution in line {
         // Readers may overlap readers, and have no order among themselves.
-        let (before, own): (&[&Before<'_>], _) = match execution.access {
-            Access::Exclusive => (&[&writers, &readers], &writers),
-            Access::Shared => (&[&writers], &readers),
+        let (before, own): (&[&EarlierExecutions<'_>], _) = match execution.access {
+            AccessMode::Exclusive => (&[&writers, &readers], &writers),
+            AccessMode::Shared => (&[&writers], &readers),
         };
         let (key, second) = (key.to_owned(), execution.token);
-        let latest = before.iter().filter_map(|before| before.latest).max_by_key(|one| End::of(one));
-        if let Some(first) = latest.filter(|latest| End::of(latest) > End::At(execution.began)) {
+        let latest = before.iter().filter_map(|before| before.latest).max_by_key(|one| ExecutionEnd::of(one));
+        if let Some(first) =
+            latest.filter(|latest| ExecutionEnd::of(latest) > ExecutionEnd::At(execution.began))
+        {
             broken.push(Violation::Overlap { key: key.clone(), first: first.token, second });
         }
         let newest = before.iter().filter_map(|before| before.newest).max();
@@ -211,8 +213,8 @@ fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
         }
         let own = own.with(execution);
         match execution.access {
-            Access::Exclusive => writers = own,
-            Access::Shared => readers = own,
+            AccessMode::Exclusive => writers = own,
+            AccessMode::Shared => readers = own,
         }
     }
     broken
@@ -220,15 +222,15 @@ fn serial(key: &str, line: &[&Execution]) -> Vec<Violation> {
 
 /// The executions of one access mode that began earlier.
 #[derive(Debug, Default, Clone, Copy)]
-struct Before<'a> {
+struct EarlierExecutions<'a> {
     /// The execution that ends last.
     latest: Option<&'a Execution>,
     newest: Option<Token>,
 }
 
-impl<'a> Before<'a> {
+impl<'a> EarlierExecutions<'a> {
     fn with(self, execution: &'a Execution) -> Self {
-        let longer = self.latest.is_none_or(|latest| End::of(execution) > End::of(latest));
+        let longer = self.latest.is_none_or(|latest| ExecutionEnd::of(execution) > ExecutionEnd::of(latest));
         Self {
             latest: if longer { Some(execution) } else { self.latest },
             newest: self.newest.max(Some(execution.token)),
@@ -238,12 +240,12 @@ impl<'a> Before<'a> {
 
 /// The end of an execution. An execution without an end ends after all others.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+enum ExecutionEnd {
     At(Instant),
     Never,
 }
 
-impl End {
+impl ExecutionEnd {
     fn of(execution: &Execution) -> Self {
         execution.ended.map_or(Self::Never, Self::At)
     }
@@ -263,7 +265,7 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         Execution {
             key: "a".into(),
-            access: Access::Exclusive,
+            access: AccessMode::Exclusive,
             token: token(epoch),
             gateway: format!("gw-{}", epoch % 2),
             attempt: Some(epoch.to_string()),
@@ -281,7 +283,7 @@ mod tests {
             execution(start, 2, 10, Some(20)),
             execution(start, 3, 25, Some(30)),
         ];
-        let told = |id: u64| Attempt { id: id.to_string(), outcome: Some(Outcome::Done) };
+        let told = |id: u64| Attempt { id: id.to_string(), outcome: Some(FencingOutcome::Done) };
         History { executions, attempts: (1..=3).map(told).collect() }
     }
 
@@ -293,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_doctored_history_does_not() {
-        type Doctor = fn(&mut History);
+        type HistoryEdit = fn(&mut History);
         let overlap = |first, second| Violation::Overlap {
             key: "a".into(),
             first: token(first),
@@ -305,7 +307,7 @@ mod tests {
             second: token(second),
         };
         let unexecuted = |id: &str| Violation::DoneWithoutExecution(id.into());
-        let cases: [(&str, Doctor, Vec<Violation>); 8] = [
+        let cases: [(&str, HistoryEdit, Vec<Violation>); 8] = [
             ("end moved", |h| h.executions[0].ended = h.executions[1].ended, vec![overlap(1, 2)]),
             (
                 "long one over two",
@@ -318,7 +320,7 @@ mod tests {
             ("never executed", |h| h.attempts[0].id = "9".into(), vec![unexecuted("9")]),
             (
                 "told wrongly",
-                |h| h.attempts[0].outcome = Some(Outcome::NotDispatched),
+                |h| h.attempts[0].outcome = Some(FencingOutcome::NotDispatched),
                 vec![Violation::NotDispatchedButExecuted("1".into())],
             ),
             (
@@ -345,13 +347,13 @@ mod tests {
         history.executions[0].ended = Some(sent + ms(32));
         let violations = history.violations();
         assert_eq!(violations.len(), 2, "{violations:?}");
-        let outside = Judged { broken: Vec::new(), outside: violations.clone() };
-        assert_eq!(history.judged(Condition::OverAfterSending(ms(20))), outside);
-        let broken = Judged { broken: violations, outside: Vec::new() };
-        assert_eq!(history.judged(Condition::OverAfterSending(ms(32))), broken);
-        assert_eq!(history.judged(Condition::Lasts(ms(10))), broken);
+        let outside = HistoryVerdict { broken: Vec::new(), outside: violations.clone() };
+        assert_eq!(history.judged(PromiseCondition::OverAfterSending(ms(20))), outside);
+        let broken = HistoryVerdict { broken: violations, outside: Vec::new() };
+        assert_eq!(history.judged(PromiseCondition::OverAfterSending(ms(32))), broken);
+        assert_eq!(history.judged(PromiseCondition::Lasts(ms(10))), broken);
         // An execution that stood still took longer than an execution may.
-        assert_eq!(history.judged(Condition::Lasts(ms(4))).broken, Vec::new());
+        assert_eq!(history.judged(PromiseCondition::Lasts(ms(4))).broken, Vec::new());
     }
 
     #[test]
@@ -363,13 +365,13 @@ mod tests {
         history.executions[0].sent = Some(history.executions[0].began);
         let twice = Violation::ExecutedTwice("1".into());
         let untrue = Violation::DoneWithoutExecution("2".into());
-        let judged = |wait| history.judged(Condition::OverAfterSending(ms(wait)));
-        assert_eq!(judged(9), Judged { broken: vec![untrue.clone()], outside: vec![twice.clone()] });
-        assert_eq!(judged(10), Judged { broken: vec![twice, untrue], outside: Vec::new() });
+        let judged = |wait| history.judged(PromiseCondition::OverAfterSending(ms(wait)));
+        assert_eq!(judged(9), HistoryVerdict { broken: vec![untrue.clone()], outside: vec![twice.clone()] });
+        assert_eq!(judged(10), HistoryVerdict { broken: vec![twice, untrue], outside: Vec::new() });
     }
 
     fn reader(start: Instant, epoch: u64, began: u64, ended: u64) -> Execution {
-        Execution { access: Access::Shared, ..execution(start, epoch, began, Some(ended)) }
+        Execution { access: AccessMode::Shared, ..execution(start, epoch, began, Some(ended)) }
     }
 
     #[test]

@@ -19,12 +19,12 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::patience::patiently;
 
 /// A relay before one server. Works on the runtime of the test that makes it.
-pub struct HoldingRelay {
+pub struct DelayingRelay {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
 }
 
-struct Shared {
+struct RelayState {
     server: SocketAddr,
     holds: watch::Sender<bool>,
     /// The bytes of each connection that came while it held. None is ever removed, so that places stay right.
@@ -32,13 +32,13 @@ struct Shared {
     changed: watch::Sender<usize>,
 }
 
-impl HoldingRelay {
+impl DelayingRelay {
     /// # Panics
     /// If there is no free port.
     pub async fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RelayState {
             server,
             holds: watch::Sender::new(false),
             held: Mutex::default(),
@@ -110,7 +110,7 @@ impl HoldingRelay {
     }
 }
 
-impl Shared {
+impl RelayState {
     fn held(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
         self.held.lock().expect("no thread panics here")
     }

@@ -16,32 +16,32 @@ use tokio::{
 
 use crate::{
     origin::Latch,
-    wire::{Message, Reader, Unframed},
+    wire::{MessageReader, NoLengthMeaning, WireMessage},
 };
 
 const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
 
 /// Passes messages between gateways and one guard. Works on the runtime of the test that makes it.
-pub struct Hop {
+pub struct HttpProxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
-struct Shared {
+struct ProxyState {
     guard: SocketAddr,
-    shows: Shows,
-    trick: Mutex<Option<Trick>>,
-    keeps: Mutex<Option<Kept>>,
+    shows: ViaMode,
+    trick: Mutex<Option<ProxyFault>>,
+    keeps: Mutex<Option<HeldAnnouncement>>,
 }
 
 /// An announcement on its way. The guard has sent it, and the gateway does not get it before the test lets it go.
 #[derive(Debug, Clone, Default)]
-pub struct Kept {
+pub struct HeldAnnouncement {
     said: Latch,
     heard: Latch,
 }
 
-impl Kept {
+impl HeldAnnouncement {
     pub async fn said(&self) {
         self.said.passed().await;
     }
@@ -53,7 +53,7 @@ impl Kept {
 
 /// Whether the hop says that it is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shows {
+pub enum ViaMode {
     /// The hop adds a `Via`, as a proxy must (RFC 9110, 7.6.3).
     Itself,
     Nothing,
@@ -61,18 +61,18 @@ pub enum Shows {
 
 /// What the hop does to the next POST.
 #[derive(Debug, Clone)]
-pub enum Trick {
+pub enum ProxyFault {
     /// Sends the request, gives it up when let go, and sends it again on another connection. The second answer counts.
     Repeat(Latch),
     /// Sends the request, gives it up when let go, and answers with this status in the hop's own name.
     GiveUp(Latch, u16),
 }
 
-impl Hop {
-    pub async fn to(guard: SocketAddr, shows: Shows) -> Self {
+impl HttpProxy {
+    pub async fn to(guard: SocketAddr, shows: ViaMode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let shared = Arc::new(Shared { guard, shows, trick: Mutex::default(), keeps: Mutex::default() });
+        let shared = Arc::new(ProxyState { guard, shows, trick: Mutex::default(), keeps: Mutex::default() });
         let serving = shared.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -90,7 +90,7 @@ impl Hop {
 
     /// # Panics
     /// If another trick still waits for its request.
-    pub fn plays(&self, trick: Trick) {
+    pub fn plays(&self, trick: ProxyFault) {
         let before = self.shared.trick.lock().expect("no thread panics here").replace(trick);
         assert!(before.is_none(), "a trick at a time");
     }
@@ -99,23 +99,23 @@ impl Hop {
     ///
     /// # Panics
     /// If it is kept already.
-    pub fn keeps_announcement(&self) -> Kept {
-        let kept = Kept::default();
+    pub fn keeps_announcement(&self) -> HeldAnnouncement {
+        let kept = HeldAnnouncement::default();
         let before = self.shared.keeps.lock().expect("no thread panics here").replace(kept.clone());
         assert!(before.is_none(), "one at a time");
         kept
     }
 }
 
-impl Shared {
+impl ProxyState {
     async fn converse(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let (input, mut output) = stream.into_split();
-        let mut requests = Reader::new(input, |_| {});
+        let mut requests = MessageReader::new(input, |_| {});
         while requests.begins().await? {
             let mut request = requests.head().await?;
-            requests.body(&mut request, Unframed::Empty).await?;
-            if self.shows == Shows::Itself {
+            requests.body(&mut request, NoLengthMeaning::Empty).await?;
+            if self.shows == ViaMode::Itself {
                 request.fields.push(("Via".to_owned(), "1.1 hop".to_owned()));
             }
             let answer = self.answer(&request).await?;
@@ -130,18 +130,18 @@ impl Shared {
         Ok(())
     }
 
-    async fn answer(&self, request: &Message) -> io::Result<Message> {
+    async fn answer(&self, request: &WireMessage) -> io::Result<WireMessage> {
         let post = request.word(0) == "POST";
         let trick = self.trick.lock().expect("no thread panics here").take_if(|_| post);
         match trick {
             None => self.pass(request).await,
-            Some(Trick::Repeat(latch)) => {
+            Some(ProxyFault::Repeat(latch)) => {
                 let first = self.send(request).await?;
                 latch.passed().await;
                 drop(first);
                 self.pass(request).await
             }
-            Some(Trick::GiveUp(latch, status)) => {
+            Some(ProxyFault::GiveUp(latch, status)) => {
                 let sent = self.send(request).await?;
                 latch.passed().await;
                 drop(sent);
@@ -150,30 +150,33 @@ impl Shared {
         }
     }
 
-    async fn pass(&self, request: &Message) -> io::Result<Message> {
+    async fn pass(&self, request: &WireMessage) -> io::Result<WireMessage> {
         // Both halves stay open. A closed half would tell the guard that nobody waits.
         let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own(502)) };
         let mut answer = answers.head().await?;
-        answers.body(&mut answer, Unframed::UntilClose).await?;
+        answers.body(&mut answer, NoLengthMeaning::UntilClose).await?;
         Ok(answer)
     }
 
-    async fn send(&self, request: &Message) -> io::Result<(OwnedWriteHalf, Reader<OwnedReadHalf>)> {
+    async fn send(
+        &self,
+        request: &WireMessage,
+    ) -> io::Result<(OwnedWriteHalf, MessageReader<OwnedReadHalf>)> {
         let stream = TcpStream::connect(self.guard).await?;
         stream.set_nodelay(true)?;
         let (input, mut output) = stream.into_split();
         output.write_all(&written(request)).await?;
-        Ok((output, Reader::new(input, |_| {})))
+        Ok((output, MessageReader::new(input, |_| {})))
     }
 }
 
-fn own(status: u16) -> Message {
+fn own(status: u16) -> WireMessage {
     let start = format!("HTTP/1.1 {status} From-The-Hop");
-    Message { start, body: b"no answer from behind".to_vec(), ..Message::default() }
+    WireMessage { start, body: b"no answer from behind".to_vec(), ..WireMessage::default() }
 }
 
 /// The bytes of a message with a Content-Length, whatever its framing was.
-fn written(message: &Message) -> Vec<u8> {
+fn written(message: &WireMessage) -> Vec<u8> {
     let framing = ["content-length", "transfer-encoding", "connection"];
     let mut head = format!("{}\r\n", message.start);
     for (name, value) in &message.fields {

@@ -4,17 +4,17 @@ use std::{fs, path::PathBuf, process::Command};
 
 use tempfile::TempDir;
 
-use crate::{process::Process, scratch};
+use crate::{process::TestProcess, scratch};
 
 /// Host names with their addresses. A test can change them while the process runs.
-pub struct Hosts {
+pub struct HostsFile {
     home: TempDir,
 }
 
 /// There is no name server, so a name that is missing in the file is unknown at once.
 const FILES_ONLY: &str = "hosts: files\n";
 
-impl Hosts {
+impl HostsFile {
     /// A table without any name.
     ///
     /// # Panics
@@ -64,7 +64,7 @@ impl Hosts {
     ///
     /// # Panics
     /// If its namespaces cannot be entered.
-    pub fn fall_silent(&self, process: &Process) {
+    pub fn fall_silent(&self, process: &TestProcess) {
         let silence = self.make_silence("silence");
         let pid = process.pid().to_string();
         let enter =

@@ -9,13 +9,13 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
-    client::{Ask, Outcome},
-    faulty_link::FaultyLink,
-    gateway::{Gateway, Launch, Line},
+    client::{FencingOutcome, TestRequest},
+    faulty_link::ZooKeeperProxy,
+    gateway::{Gateway, GatewayLaunch, LogLine},
     history::{History, Violation},
-    origin::{Act, Reply},
-    policy::Policy,
-    site::Site,
+    origin::{Act, OriginReply},
+    policy::TestPolicy,
+    site::TestSite,
 };
 
 /// With ticks of 200 ms the margin is 1.5 s, a heartbeat 1 s: the proof ends 4.5 s after a beat.
@@ -23,14 +23,14 @@ const SESSION: Duration = Duration::from_secs(6);
 
 /// The result of one round.
 #[derive(Debug)]
-pub struct Round {
+pub struct ExpiryRound {
     pub violations: Vec<Violation>,
     /// The round has reached its point, the session of the victim lived on, and the last execution came through the
     /// next holder.
     pub exercised: bool,
 }
 
-fn policy(site: &Site, name: &str, response_timeout: Duration) -> Policy {
+fn policy(site: &TestSite, name: &str, response_timeout: Duration) -> TestPolicy {
     site.policy(name)
         .with("/zookeeper/session_timeout", format!("{}ms", SESSION.as_millis()))
         .with("/upstreams/ledger/fencing", "none")
@@ -39,85 +39,89 @@ fn policy(site: &Site, name: &str, response_timeout: Duration) -> Policy {
 }
 
 /// The holder stands still for longer than its proof and for less than its session.
-pub async fn pause() -> Round {
+pub async fn pause() -> ExpiryRound {
     const EXECUTION: Duration = Duration::from_millis(5600);
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let ours = |name| policy(&site, name, EXECUTION + Duration::from_millis(400));
     let (victim_policy, next_policy) = (ours("victim"), ours("next"));
     let (victim, next) = tokio::join!(Gateway::start(&victim_policy), Gateway::start(&next_policy));
-    site.origin.script("/pay/7", [Act::Answer(EXECUTION, Reply::ok())]);
-    let given_up = victim.begin(Ask::post("/pay/7"));
+    site.origin.script("/pay/7", [Act::Answer(EXECUTION, OriginReply::ok())]);
+    let given_up = victim.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
-    let newer = next.begin(Ask::post("/pay/7"));
+    let newer = next.begin(TestRequest::post("/pay/7"));
 
     victim.signal(Signal::STOP);
     sleep(Duration::from_millis(4700)).await;
     victim.signal(Signal::CONT);
     let (given_up, newer) = (given_up.answer().await, newer.answer().await);
     assert_eq!(newer.status, 200, "{newer:?}");
-    judged(&site, &victim, given_up.outcome() == Some(Outcome::Unknown))
+    judged(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
 /// The holder does not reach ZooKeeper for longer than its proof and for less than its session; a request is sent late
 /// in that time.
-pub async fn short_cut() -> Round {
-    let site = Site::fresh().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+pub async fn short_cut() -> ExpiryRound {
+    let site = TestSite::fresh().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let ours = |name| policy(&site, name, Duration::from_secs(3));
     let kept = json!({"mode": "cached", "linger": "60s"});
     let victim_policy = ours("victim").through(link.address()).with("/defaults/hold", kept);
     let next_policy = ours("next");
     let (victim, next) = tokio::join!(Gateway::start(&victim_policy), Gateway::start(&next_policy));
-    assert_eq!(victim.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(victim.send(&TestRequest::post("/pay/7")).await.status, 200);
 
     let cut = Instant::now();
     link.lose_all();
     sleep(Duration::from_millis(3200)).await;
-    site.origin.script("/pay/7", [Act::Answer(Duration::from_secs(2), Reply::ok())]);
-    let given_up = victim.begin(Ask::post("/pay/7"));
+    site.origin.script("/pay/7", [Act::Answer(Duration::from_secs(2), OriginReply::ok())]);
+    let given_up = victim.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 2).await;
-    let newer = next.begin(Ask::post("/pay/7"));
+    let newer = next.begin(TestRequest::post("/pay/7"));
     sleep(Duration::from_millis(4600).saturating_sub(cut.elapsed())).await;
     link.cut();
     link.mend();
     let (given_up, newer) = (given_up.answer().await, newer.answer().await);
     assert_eq!(newer.status, 200, "{newer:?}");
-    judged(&site, &victim, given_up.outcome() == Some(Outcome::Unknown))
+    judged(&site, &victim, given_up.outcome() == Some(FencingOutcome::Unknown))
 }
 
 /// Connecting takes nearly as long as the proof of a session lasts. A lock that is granted then must not be given up at
 /// once.
-pub async fn reconnect() -> Round {
-    let site = Site::fresh().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+pub async fn reconnect() -> ExpiryRound {
+    let site = TestSite::fresh().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let ours = |name| policy(&site, name, Duration::from_secs(2));
     let next = Gateway::start(&ours("next")).await;
-    site.origin.script("/pay/7", [Act::Answer(Duration::from_millis(1200), Reply::ok())]);
+    site.origin.script("/pay/7", [Act::Answer(Duration::from_millis(1200), OriginReply::ok())]);
     link.lose_all();
     let began = Instant::now();
-    let victim = Launch::new(&ours("victim").through(link.address())).start().await;
+    let victim = GatewayLaunch::new(&ours("victim").through(link.address())).start().await;
     sleep(Duration::from_millis(3900).saturating_sub(began.elapsed())).await;
     link.cut();
     link.mend();
-    victim.says("that it has a session", |line: &Line| line.message() == "session.established").await;
+    victim.says("that it has a session", |line: &LogLine| line.message() == "session.established").await;
     let connected = began.elapsed();
     victim.becomes_ready().await;
-    let first = victim.begin(Ask::post("/pay/7"));
+    let first = victim.begin(TestRequest::post("/pay/7"));
     site.origin.request("/pay/7", 1).await;
-    let newer = next.send(&Ask::post("/pay/7")).await;
+    let newer = next.send(&TestRequest::post("/pay/7")).await;
     let first = first.answer().await;
     assert_eq!(newer.status, 200, "{newer:?}");
     let late = Duration::from_millis(3500)..Duration::from_millis(4500);
     let round = judged(&site, &victim, late.contains(&connected));
     if round.violations.is_empty() {
-        assert_eq!(first.outcome(), Some(Outcome::Done), "granted under a proof about to end: {first:?}");
+        assert_eq!(
+            first.outcome(),
+            Some(FencingOutcome::Done),
+            "granted under a proof about to end: {first:?}"
+        );
     }
     round
 }
 
-fn judged(site: &Site, victim: &Gateway, reached: bool) -> Round {
+fn judged(site: &TestSite, victim: &Gateway, reached: bool) -> ExpiryRound {
     let log = site.origin.log();
     let lived = !victim.log().contains("session.ended");
     let newer = log.on("/pay/7").last().is_some_and(|last| last.gateway == "next");
-    Round { violations: History::of(&log).violations(), exercised: reached && lived && newer }
+    ExpiryRound { violations: History::of(&log).violations(), exercised: reached && lived && newer }
 }

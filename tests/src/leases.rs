@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    client::{Answer, Ask},
+    client::{ClientResponse, TestRequest},
     gateway::Gateway,
-    policy::Policy,
-    process::Process,
+    policy::TestPolicy,
+    process::TestProcess,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 
 /// The tokens that clients of leases show. The files are deleted with this value.
-pub struct Tokens(TempDir);
+pub struct LeaseTokens(TempDir);
 
 /// The token of a client that may take `account/*`, `job/*` and `election/*`.
 pub const CLIENT: &str = "client-0123456789abcdef";
@@ -25,7 +25,7 @@ pub const OTHER: &str = "other-0123456789abcdef";
 /// The token of an operator, who may take no lease.
 pub const OPERATOR: &str = "operator-0123456789abcdef";
 
-impl Default for Tokens {
+impl Default for LeaseTokens {
     /// # Panics
     /// If a file cannot be written.
     fn default() -> Self {
@@ -39,25 +39,25 @@ impl Default for Tokens {
     }
 }
 
-impl Tokens {
+impl LeaseTokens {
     /// The file of the token of `client`, `other` or `operator`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// The policy of a gateway of the site that grants leases and has a peer address.
-    pub fn policy(&self, site: &Site, name: &str) -> Policy {
+    pub fn policy(&self, site: &TestSite, name: &str) -> TestPolicy {
         self.added_to(site.policy(name))
     }
 
     /// The same for any policy. Its first route then accepts requests under a lease.
-    pub fn added_to(&self, policy: Policy) -> Policy {
+    pub fn added_to(&self, policy: TestPolicy) -> TestPolicy {
         let peer = json!({"address": "127.0.0.1:0", "advertise": "127.0.0.1:1"});
         self.grant(policy.with("/peer", peer)).with("/routes/0/fence/lease", "optional")
     }
 
     /// Adds only the leases and their principals. Routes and peer address stay as they are.
-    pub fn grant(&self, policy: Policy) -> Policy {
+    pub fn grant(&self, policy: TestPolicy) -> TestPolicy {
         let file = |name: &str| json!({"file": self.file(name)});
         let leases = json!({"min_ttl": "300ms", "max_ttl": "30s", "default_ttl": "10s", "max_wait": "20s", "principals": [
             {"name": "client", "bearer": file("client"), "keys": ["account/*", "job/*", "election/*"]},
@@ -70,7 +70,7 @@ impl Tokens {
 
 /// A lease in the hands of a client.
 #[derive(Debug, Clone)]
-pub struct Lease {
+pub struct ClientLease {
     pub id: String,
     pub reference: String,
     /// The document of the lease, from the time of the grant.
@@ -78,8 +78,8 @@ pub struct Lease {
 }
 
 /// The request for a lease.
-pub fn asking(body: &Value) -> Ask {
-    Ask::post("/.fencegate/v1/leases")
+pub fn asking(body: &Value) -> TestRequest {
+    TestRequest::post("/.fencegate/v1/leases")
         .field("authorization", &format!("Bearer {CLIENT}"))
         .body(body.to_string())
 }
@@ -88,11 +88,11 @@ pub fn asking(body: &Value) -> Ask {
 ///
 /// # Panics
 /// If it is no JSON.
-pub fn said(answer: &Answer) -> Value {
+pub fn said(answer: &ClientResponse) -> Value {
     serde_json::from_slice(&answer.body).unwrap_or_else(|bad| panic!("{bad}: {answer:?}"))
 }
 
-impl Lease {
+impl ClientLease {
     /// # Panics
     /// If it is not granted.
     pub async fn of(gateway: &Gateway, body: Value) -> Self {
@@ -106,7 +106,7 @@ impl Lease {
 
     /// # Panics
     /// If the answer is no grant.
-    pub fn granted(answer: &Answer) -> Self {
+    pub fn granted(answer: &ClientResponse) -> Self {
         assert!(matches!(answer.status, 201 | 202), "{answer:?}");
         let document = said(answer);
         let text = |member: &str| document[member].as_str().expect("a text").to_owned();
@@ -120,24 +120,24 @@ impl Lease {
     }
 
     /// Adds the lease to a request.
-    pub fn under(&self, ask: Ask) -> Ask {
+    pub fn under(&self, ask: TestRequest) -> TestRequest {
         ask.field("fencing-lease", &self.id)
     }
 
-    pub async fn look(&self, gateway: &Process) -> Answer {
+    pub async fn look(&self, gateway: &TestProcess) -> ClientResponse {
         self.asks(gateway, "GET", "").await
     }
 
-    pub async fn renew(&self, gateway: &Process) -> Answer {
+    pub async fn renew(&self, gateway: &TestProcess) -> ClientResponse {
         self.asks(gateway, "POST", "/renew").await
     }
 
-    pub async fn release(&self, gateway: &Process) -> Answer {
+    pub async fn release(&self, gateway: &TestProcess) -> ClientResponse {
         self.asks(gateway, "DELETE", "").await
     }
 
-    pub async fn asks(&self, gateway: &Process, method: &'static str, below: &str) -> Answer {
+    pub async fn asks(&self, gateway: &TestProcess, method: &'static str, below: &str) -> ClientResponse {
         let path = format!("/.fencegate/v1/leases/{}{below}", self.reference);
-        gateway.send(&self.under(Ask::with_method(method, &path))).await
+        gateway.send(&self.under(TestRequest::with_method(method, &path))).await
     }
 }

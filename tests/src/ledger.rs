@@ -2,15 +2,15 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use crate::{client::Ask, patience::PATIENCE, scratch, standstill};
+use crate::{client::TestRequest, patience::PATIENCE, scratch, standstill};
 
 pub struct Ledger {
     pub address: SocketAddr,
-    process: Arc<Child>,
+    process: Arc<ChildProcess>,
 }
 
 impl Ledger {
@@ -26,7 +26,7 @@ impl Ledger {
     pub async fn with(arguments: &[&str]) -> Self {
         let program = scratch::binaries().join("fencegate-ledger");
         assert!(program.exists(), "{} is missing: run `cargo build --workspace` first", program.display());
-        let process = Arc::new(Child::spawn(program, arguments).expect("setpriv"));
+        let process = Arc::new(ChildProcess::spawn(program, arguments).expect("setpriv"));
         let child = process.clone();
         let listening = |line: &str| address(line).is_some();
         let said = spawn_blocking(move || child.wait_line(listening, PATIENCE)).await.expect("no panic");
@@ -50,7 +50,7 @@ impl Ledger {
 
     /// The answer to a request that needs no token.
     pub async fn read(&self, path: &str) -> Value {
-        let answer = Ask::get(path).to(self.address).await.expect("the ledger answers");
+        let answer = TestRequest::get(path).to(self.address).await.expect("the ledger answers");
         assert_eq!(answer.status, 200, "{path}");
         serde_json::from_slice(&answer.body).expect("JSON")
     }

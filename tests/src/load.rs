@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    client::{Answer, Ask, Client},
+    client::{ClientResponse, Http1Client, TestRequest},
     gateway::Gateway,
     history::{ATTEMPT, History},
     origin::Origin,
@@ -18,13 +18,13 @@ use crate::{
 
 /// Clients at work. They end by themselves after `requests` each.
 pub struct Load {
-    clients: Vec<JoinHandle<Vec<Told>>>,
+    clients: Vec<JoinHandle<Vec<AttemptResult>>>,
     stop: watch::Sender<bool>,
 }
 
 /// Which clients send what to which gateways.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct LoadPlan {
     /// Client n uses the gateway with index n modulo the number of gateways.
     pub gateways: Vec<SocketAddr>,
     /// Request i of client n has the path with index n + i modulo the number of paths.
@@ -39,7 +39,7 @@ pub struct Plan {
 /// The pause of a client that is not to fill the machine.
 pub const PAUSE: Duration = Duration::from_millis(15);
 
-impl Plan {
+impl LoadPlan {
     /// Clients that pay to so many accounts, each about fifty times in a second at most: what is asked for faster takes its time from
     /// all tests beside this one.
     pub fn paying(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
@@ -55,19 +55,19 @@ impl Plan {
 
 /// How one attempt ended.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct AttemptResult {
     pub id: String,
-    pub answer: Result<Answer, String>,
+    pub answer: Result<ClientResponse, String>,
 }
 
 impl Load {
     /// Clients that send POST. `name` sets its attempts apart from those of other loads.
-    pub fn start(name: &str, plan: &Plan) -> Self {
-        Self::of(Ask::post, name, plan)
+    pub fn start(name: &str, plan: &LoadPlan) -> Self {
+        Self::of(TestRequest::post, name, plan)
     }
 
     /// Clients that send the request that `ask` makes of a path.
-    pub fn of(ask: fn(&str) -> Ask, name: &str, plan: &Plan) -> Self {
+    pub fn of(ask: fn(&str) -> TestRequest, name: &str, plan: &LoadPlan) -> Self {
         let stop = watch::Sender::new(false);
         let client = |n| tokio::spawn(work(ask, format!("{name}-{n}"), n, plan.clone(), stop.subscribe()));
         let clients = (0..plan.clients).map(client).collect();
@@ -75,7 +75,7 @@ impl Load {
     }
 
     /// Lets each client finish its request, and returns all outcomes.
-    pub async fn stop(self) -> Vec<Told> {
+    pub async fn stop(self) -> Vec<AttemptResult> {
         self.stop.send_replace(true);
         self.end().await
     }
@@ -85,7 +85,7 @@ impl Load {
     ///
     /// # Panics
     /// If a promise was broken, or if there were too few hand-overs.
-    pub async fn keeps_its_promises(self, origin: &Origin, hand_overs: usize) -> Vec<Told> {
+    pub async fn keeps_its_promises(self, origin: &Origin, hand_overs: usize) -> Vec<AttemptResult> {
         let told = self.stop().await;
         let history = History::of(&origin.log()).with(&told);
         history.assert_holds();
@@ -98,7 +98,7 @@ impl Load {
     ///
     /// # Panics
     /// If a client hangs.
-    pub async fn end(self) -> Vec<Told> {
+    pub async fn end(self) -> Vec<AttemptResult> {
         let all = async {
             let mut told = Vec::new();
             for client in self.clients {
@@ -111,12 +111,12 @@ impl Load {
 }
 
 async fn work(
-    ask: fn(&str) -> Ask,
+    ask: fn(&str) -> TestRequest,
     name: String,
     number: usize,
-    plan: Plan,
+    plan: LoadPlan,
     stop: watch::Receiver<bool>,
-) -> Vec<Told> {
+) -> Vec<AttemptResult> {
     let address = plan.gateways[number % plan.gateways.len()];
     let mut told = Vec::new();
     let mut connection = None;
@@ -131,17 +131,21 @@ async fn work(
         if answer.is_err() {
             connection = None;
         }
-        told.push(Told { id, answer });
+        told.push(AttemptResult { id, answer });
         // A refused client comes back later. The pause also bounds the load on a gateway that refuses all requests.
         sleep(if served { plan.pause } else { plan.pause.max(Duration::from_millis(20)) }).await;
     }
     told
 }
 
-async fn send(connection: &mut Option<Client>, address: SocketAddr, ask: &Ask) -> Result<Answer, String> {
+async fn send(
+    connection: &mut Option<Http1Client>,
+    address: SocketAddr,
+    ask: &TestRequest,
+) -> Result<ClientResponse, String> {
     let client = match connection {
         Some(client) => client,
-        None => connection.insert(Client::connect(address).await?),
+        None => connection.insert(Http1Client::connect(address).await?),
     };
     match timeout(PATIENCE, client.send(ask)).await {
         Ok(answer) => answer,
@@ -152,8 +156,8 @@ async fn send(connection: &mut Option<Client>, address: SocketAddr, ask: &Ask) -
 impl History {
     /// Adds the outcomes of all clients of a load.
     #[must_use]
-    pub fn with(mut self, told: &[Told]) -> Self {
-        for Told { id, answer } in told {
+    pub fn with(mut self, told: &[AttemptResult]) -> Self {
+        for AttemptResult { id, answer } in told {
             self.told(id, answer.as_ref().ok());
         }
         self

@@ -22,7 +22,7 @@ mod watchers;
 mod watches;
 mod znode_path;
 
-pub use cable::{Direction, Underway, Wire};
-pub use dice::Dice;
-pub use ensemble::{Ensemble, Settings};
-pub use session::{Client, Session};
+pub use cable::{Direction, InFlightFate, Wire};
+pub use dice::SeededRng;
+pub use ensemble::{EnsembleSettings, SimEnsemble};
+pub use session::{SimClient, SimSession};

@@ -7,28 +7,28 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 use crate::{
     gateway::{command, write_policy},
-    guard::Launch,
+    guard::GuardLaunch,
     patience::PATIENCE,
     scratch,
 };
 
 /// From one guard's file to what another guard's policy names.
 #[derive(Debug, Clone)]
-pub struct Migration {
+pub struct StoreMigration {
     from: PathBuf,
     policy: PathBuf,
     _home: Arc<TempDir>,
 }
 
-impl Migration {
-    pub fn of(from: &Path, to: &Launch) -> Self {
+impl StoreMigration {
+    pub fn of(from: &Path, to: &GuardLaunch) -> Self {
         let home = Arc::new(scratch::place());
         let policy = write_policy(home.path(), &to.file().to_string());
         Self { from: from.to_owned(), policy, _home: home }
@@ -93,7 +93,7 @@ impl Migration {
         words.extend(self.arguments(&[]));
         let failpoint = failpoint.to_owned();
         let killed = move || {
-            let child = Child::spawn("env", words).expect("setpriv");
+            let child = ChildProcess::spawn("env", words).expect("setpriv");
             let stands = |line: &str| line.contains("\"failpoint\"") && line.contains(&failpoint);
             child.wait_line(stands, PATIENCE).unwrap_or_else(|never| panic!("{never}"));
             child.signal(Signal::KILL).expect("our own child");
@@ -109,7 +109,7 @@ impl Migration {
     pub async fn peak_of_memory(&self) -> usize {
         let (binary, words) = (scratch::binaries().join("fencegate"), self.arguments(&[]));
         let runs = move || {
-            let child = Child::spawn(binary, words).expect("setpriv");
+            let child = ChildProcess::spawn(binary, words).expect("setpriv");
             let mut peak = 0;
             loop {
                 let status =

@@ -7,8 +7,8 @@ use serde::Deserialize;
 /// The whole list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mutants {
-    pub code: Vec<Code>,
+pub struct MutantList {
+    pub code: Vec<MutatedPackage>,
     #[serde(default)]
     pub survivor: Vec<Survivor>,
 }
@@ -16,7 +16,7 @@ pub struct Mutants {
 /// Files of one package, whose own unit tests have to notice.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Code {
+pub struct MutatedPackage {
     pub package: String,
     /// From the root of the repository.
     pub files: Vec<String>,
@@ -48,7 +48,7 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-impl Mutants {
+impl MutantList {
     /// # Panics
     /// If it is not there, or in another form.
     pub fn stored() -> Self {
@@ -130,10 +130,10 @@ mod tests {
     fn a_word_selects_files() {
         let code = |files: [&str; 2]| {
             let files = files.map(str::to_owned).into();
-            Code { package: "p".into(), files, simulated: Vec::new() }
+            MutatedPackage { package: "p".into(), files, simulated: Vec::new() }
         };
         let code = vec![code(["a/recipe/b.rs", "a/c.rs"]), code(["d.rs", "e.rs"])];
-        let list = Mutants { code, survivor: vec![survivor("replace | with ^ in hex")] }.only("recipe/");
+        let list = MutantList { code, survivor: vec![survivor("replace | with ^ in hex")] }.only("recipe/");
         let files: Vec<_> = list.code.iter().flat_map(|code| &code.files).collect();
         assert_eq!(files, ["a/recipe/b.rs"]);
         assert_eq!(list.survivor.len(), 1);
@@ -143,7 +143,7 @@ mod tests {
     fn the_list_explains_as_many_as_it_says() {
         let line = "a.rs:7:9: replace | with ^ in hex";
         let survived: Vec<_> = [line, line].iter().filter_map(|line| told(line)).collect();
-        let list = Mutants { code: Vec::new(), survivor: vec![survivor("replace | with ^ in hex")] };
+        let list = MutantList { code: Vec::new(), survivor: vec![survivor("replace | with ^ in hex")] };
         assert_eq!(list.unexplained(&survived[..1]), Vec::<String>::new());
         assert_eq!(list.unexplained(&survived), ["a.rs: replace | with ^ in hex"]);
         assert_eq!(list.unexplained(&[("b.rs".into(), survived[0].1.clone())]).len(), 1);

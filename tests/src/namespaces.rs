@@ -20,14 +20,14 @@ use std::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::task::spawn_blocking;
 
-use self::removal::Removal;
+use self::removal::NamespaceCleanup;
 
-pub struct Namespaces {
+pub struct NetworkNamespaces {
     /// Begins the names of all namespaces. It has our process id.
     prefix: String,
     /// The first three bytes of all addresses.
     net: [u8; 3],
-    _removal: Removal,
+    _removal: NamespaceCleanup,
 }
 
 /// The namespace of the bridge, the interface of the machine, and the address of that.
@@ -56,7 +56,7 @@ const MEMBER: &str = r#"
 /// Connects from a namespace to an address and a port.
 const REACHES: &str = r#"ip netns exec "$1" timeout 5 bash -c '</dev/tcp/$0/$1' "$2" "$3""#;
 
-impl Namespaces {
+impl NetworkNamespaces {
     /// So many members, which reach each other and the machine.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Namespaces {
         let prefix = format!("{}{number}", removal::OURS);
         let names: Vec<String> =
             (0..members).map(|member| named(&prefix, member)).chain([hub(&prefix)]).collect();
-        let made = Self { net: unused_net()?, _removal: Removal::of(&names), prefix };
+        let made = Self { net: unused_net()?, _removal: NamespaceCleanup::of(&names), prefix };
         // The kernel knows interfaces by fifteen letters at most.
         shell(HUB, &[&hub(&made.prefix), &format!("fg{number}"), &made.machine().to_string()])?;
         for member in 0..members {

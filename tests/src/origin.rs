@@ -18,23 +18,23 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::token::Marks;
+use fencegate_policies::token::Watermarks;
 use tokio::{
     runtime::{Builder, Handle},
     sync::{oneshot, watch},
 };
 
-use self::{accounts::Accounts, recorder::Shared};
+use self::{accounts::Accounts, recorder::OriginState};
 pub use self::{
-    accounts::{Mishap, Row, Rule, WORK},
-    act::{Act, Latch, Reply},
-    received::{ATTEMPT, Access, Effect, Log, Piece, Record},
+    accounts::{AccountFault, AccountRow, AccountRule, WORK},
+    act::{Act, Latch, OriginReply},
+    received::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
 };
 use crate::patience::patiently;
 
 /// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
 pub struct Origin {
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
     runtime: Handle,
     connections: Arc<AtomicUsize>,
     /// Dropped with the origin: the thread ends.
@@ -54,18 +54,18 @@ impl Origin {
 
     /// Keeps accounts, and adds one for every fenced request. Each works for as long as it says itself ([`WORK`]), and
     /// is answered with its own name.
-    pub fn banking(rule: Rule) -> Self {
+    pub fn banking(rule: AccountRule) -> Self {
         Self::launch(None, Some(Accounts::under(rule)))
     }
 
-    fn launch(marks: Option<Mutex<HashMap<String, Marks>>>, accounts: Option<Accounts>) -> Self {
+    fn launch(marks: Option<Mutex<HashMap<String, Watermarks>>>, accounts: Option<Accounts>) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("runtime of the origin");
         let handle = runtime.handle().clone();
         let (running, stopped) = oneshot::channel::<()>();
         thread::spawn(move || runtime.block_on(stopped).ok());
         let connections = Arc::new(AtomicUsize::new(0));
         Self {
-            shared: Arc::new(Shared::new(marks, accounts)),
+            shared: Arc::new(OriginState::new(marks, accounts)),
             runtime: handle,
             connections,
             _running: running,
@@ -113,13 +113,13 @@ impl Origin {
 
     /// Every request takes this long.
     pub fn works_for(&self, work: Duration) {
-        self.otherwise(Act::Answer(work, Reply::ok()));
+        self.otherwise(Act::Answer(work, OriginReply::ok()));
     }
 
     /// The next request for this path is held until let go, then answered with 200.
     pub fn holds(&self, path: &str) -> Latch {
         let latch = Latch::default();
-        self.script(path, [Act::Hold(latch.clone(), Reply::ok())]);
+        self.script(path, [Act::Hold(latch.clone(), OriginReply::ok())]);
         latch
     }
 
@@ -127,7 +127,7 @@ impl Origin {
     ///
     /// # Panics
     /// If it keeps none.
-    pub fn meets(&self, mishaps: impl IntoIterator<Item = Mishap>) {
+    pub fn meets(&self, mishaps: impl IntoIterator<Item = AccountFault>) {
         self.accounts().meets(mishaps);
     }
 
@@ -143,7 +143,7 @@ impl Origin {
     ///
     /// # Panics
     /// If it keeps none.
-    pub async fn rows(&self) -> BTreeMap<String, Row> {
+    pub async fn rows(&self) -> BTreeMap<String, AccountRow> {
         self.accounts().rows().await
     }
 
@@ -152,12 +152,12 @@ impl Origin {
     }
 
     /// Reads the log; do not keep it over an await.
-    pub fn log(&self) -> watch::Ref<'_, Log> {
+    pub fn log(&self) -> watch::Ref<'_, OriginLog> {
         self.shared.log.borrow()
     }
 
     /// Waits until the log shows something.
-    pub async fn when<R>(&self, what: &str, find: impl Fn(&Log) -> Option<R>) -> R {
+    pub async fn when<R>(&self, what: &str, find: impl Fn(&OriginLog) -> Option<R>) -> R {
         let mut log = self.shared.log.subscribe();
         let found = async {
             loop {
@@ -171,16 +171,16 @@ impl Origin {
     }
 
     /// Waits until the n-th request (from 1) for this path was read in full.
-    pub async fn request(&self, path: &str, n: usize) -> Record {
+    pub async fn request(&self, path: &str, n: usize) -> RequestRecord {
         let what = format!("request {n} for {path} at the origin");
         self.when(&what, |log| log.on(path).nth(n - 1).filter(|record| record.whole.is_some()).cloned()).await
     }
 
     /// Waits until so many further requests have come through one door.
     pub async fn sees_more(&self, gateway: &str, count: usize) {
-        let through = |log: &Log| log.records.iter().filter(|record| record.gateway == gateway).count();
+        let through = |log: &OriginLog| log.records.iter().filter(|record| record.gateway == gateway).count();
         let before = through(&self.log());
-        let more = |log: &Log| (through(log) >= before + count).then_some(());
+        let more = |log: &OriginLog| (through(log) >= before + count).then_some(());
         self.when(&format!("{count} more through {gateway}"), more).await;
     }
 
@@ -201,13 +201,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        client::{Ask, Raw},
+        client::{RawClient, TestRequest},
         patience::QUIET,
     };
 
-    fn fenced(path: &str, epoch: u64) -> Ask {
+    fn fenced(path: &str, epoch: u64) -> TestRequest {
         let token = format!("v1-{epoch:016x}-00000000-00000001");
-        Ask::post(path).field("Fencing-Key", "a").field("Fencing-Token", &token)
+        TestRequest::post(path).field("Fencing-Key", "a").field("Fencing-Token", &token)
     }
 
     #[tokio::test]
@@ -217,7 +217,7 @@ mod tests {
         origin.works_for(Duration::from_millis(5));
         fenced("/a?x=1", 7).body("hi").to(one).await.expect("answered");
         let between = Instant::now();
-        Ask::get("/b").to(two).await.expect("answered");
+        TestRequest::get("/b").to(two).await.expect("answered");
 
         let log = origin.log();
         let [first, second] = log.records.as_slice() else { panic!("two records: {log:#?}") };
@@ -263,28 +263,28 @@ mod tests {
     async fn scripts_are_played_per_path_in_order_and_then_the_default() {
         let origin = Origin::start();
         let door = origin.door("gw-1");
-        let reply = Reply::with_body("ten bytes.").status(201).field("X-A", "b");
+        let reply = OriginReply::with_body("ten bytes.").status(201).field("X-A", "b");
         let failures = [Act::Reset, Act::CloseInHead, Act::CloseInBody(reply.clone())];
         origin.script("/a", failures.into_iter().chain([Act::now(reply.trailer("X-T", "t"))]));
         for failure in ["reset", "close in head", "close in body"] {
-            Ask::post("/a").to(door).await.expect_err(failure);
+            TestRequest::post("/a").to(door).await.expect_err(failure);
         }
-        let scripted = Ask::post("/a").to(door).await.expect("answered");
+        let scripted = TestRequest::post("/a").to(door).await.expect("answered");
         assert_eq!(
             (scripted.status, scripted.field("x-a"), &scripted.body[..]),
             (201, Some("b"), &b"ten bytes."[..])
         );
         assert_eq!(scripted.trailers["x-t"], "t");
-        assert_eq!(Ask::post("/a").to(door).await.expect("answered").body, "ok");
+        assert_eq!(TestRequest::post("/a").to(door).await.expect("answered").body, "ok");
         assert!(origin.log().records.iter().all(|record| record.ended.is_some()));
     }
 
     #[tokio::test]
     async fn half_a_body_arrives_before_the_rest_is_let_go() {
         let origin = Origin::start();
-        let mut raw = Raw::connect(origin.door("gw-1")).await.expect("listens");
+        let mut raw = RawClient::connect(origin.door("gw-1")).await.expect("listens");
         let latch = Latch::default();
-        origin.script("/a", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
+        origin.script("/a", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
         raw.say("GET /a HTTP/1.1\r\n\r\n").await.expect("connected");
         let mut answer = raw.head().await.expect("a head");
         assert!(origin.log().records[0].ended.is_none());

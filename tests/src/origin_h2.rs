@@ -32,18 +32,18 @@ use tokio::{
 /// `/last` is the last one of its connection; all others are answered with their body, and a trailer.
 pub struct OriginH2 {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
     listening: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
-    records: Mutex<Vec<Got>>,
+struct OriginState {
+    records: Mutex<Vec<H2Request>>,
 }
 
 /// A request.
 #[derive(Debug, Clone)]
-pub struct Got {
+pub struct H2Request {
     pub connection: usize,
     pub path: String,
     pub authority: String,
@@ -57,7 +57,7 @@ pub struct Got {
     pub beside: usize,
 }
 
-impl Got {
+impl H2Request {
     /// # Panics
     /// If it has none.
     pub fn token(&self) -> Token {
@@ -73,7 +73,7 @@ impl OriginH2 {
         let address = listener.local_addr().expect("bound");
         listener.set_nonblocking(true).expect("our own socket");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<OriginState>::default();
         let listening = {
             let shared = shared.clone();
             tokio::spawn(async move {
@@ -87,11 +87,11 @@ impl OriginH2 {
         Self { address, shared, listening }
     }
 
-    pub fn got(&self) -> Vec<Got> {
+    pub fn got(&self) -> Vec<H2Request> {
         self.shared.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn on(&self, path: &str) -> Vec<Got> {
+    pub fn on(&self, path: &str) -> Vec<H2Request> {
         self.got().into_iter().filter(|got| got.path == path).collect()
     }
 }
@@ -108,12 +108,12 @@ pub const LATE: Duration = Duration::from_secs(3);
 /// The windows are small: what is not read is not taken.
 const WINDOW: u32 = 64 << 10;
 
-async fn converse(shared: Arc<Shared>, connection: usize, stream: TcpStream) {
+async fn converse(shared: Arc<OriginState>, connection: usize, stream: TcpStream) {
     let (beside, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let service = {
         let last = last.clone();
         service_fn(move |request| {
-            let talk = Talk { shared: shared.clone(), connection, last: last.clone() };
+            let talk = H2Connection { shared: shared.clone(), connection, last: last.clone() };
             let beside = beside.clone();
             let count = beside.fetch_add(1, SeqCst) + 1;
             async move {
@@ -136,22 +136,22 @@ async fn converse(shared: Arc<Shared>, connection: usize, stream: TcpStream) {
     }
 }
 
-struct Talk {
-    shared: Arc<Shared>,
+struct H2Connection {
+    shared: Arc<OriginState>,
     connection: usize,
     last: Arc<Notify>,
 }
 
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+type H2Response = Response<BoxBody<Bytes, Infallible>>;
 
-impl Talk {
-    async fn answer(self, request: Request<Incoming>, beside: usize) -> Result<Answer, hyper::Error> {
+impl H2Connection {
+    async fn answer(self, request: Request<Incoming>, beside: usize) -> Result<H2Response, hyper::Error> {
         let path = request.uri().path().to_owned();
         let text = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
             (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
         let number = {
-            let got = Got {
+            let got = H2Request {
                 connection: self.connection,
                 path: path.clone(),
                 authority: request.uri().authority().map(ToString::to_string).unwrap_or_default(),
@@ -207,7 +207,7 @@ impl Talk {
     }
 }
 
-fn reply(body: Bytes, trailer: Option<(&'static str, &'static str)>) -> Answer {
+fn reply(body: Bytes, trailer: Option<(&'static str, &'static str)>) -> H2Response {
     let trailers = trailer.map(|(name, value)| {
         let mut trailers = HeaderMap::new();
         trailers.insert(name, value.parse().expect("a field value"));

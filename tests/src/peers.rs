@@ -9,22 +9,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use tempfile::TempDir;
 
 use crate::scratch;
 
 /// A proxy in front of one service. Dropping it ends it.
-pub struct Peer {
+pub struct ProxyProcess {
     pub address: SocketAddr,
-    child: Child,
+    child: ChildProcess,
     _home: TempDir,
 }
 
 /// How often another process may take the port that was free a moment ago.
 const TRIES: usize = 5;
 
-impl Peer {
+impl ProxyProcess {
     /// As one would write it for this service: kept connections, the limits and times of the gateway beside it, bodies
     /// taken in full on `/fenced/` and streamed elsewhere.
     ///
@@ -175,7 +175,7 @@ impl Peer {
             let address = free_address().expect("a free port");
             fs::write(home.path().join("peer.conf"), configuration(address)).expect("a folder of our own");
             let (program, arguments) = command(home.path(), address);
-            let child = Child::spawn(program, arguments).expect("setpriv");
+            let child = ChildProcess::spawn(program, arguments).expect("setpriv");
             let peer = Self { address, child, _home: home };
             if peer.listens() {
                 return peer;
@@ -198,7 +198,7 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
+impl Drop for ProxyProcess {
     fn drop(&mut self) {
         if self.child.signal(Signal::TERM).is_ok() {
             self.child.wait(Duration::from_secs(5));

@@ -17,22 +17,22 @@ use fencegate::demo::child::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use self::mounts::Mounts;
+use self::mounts::VolumeMounts;
 use crate::{
     balancer::Balancer,
-    client::Ask,
+    client::TestRequest,
     gateway::command_in,
-    hosts::Hosts,
-    process::{Failpoints, Process, binary},
+    hosts::HostsFile,
+    process::{Failpoints, TestProcess, binary},
     prometheus::deploy,
     scratch,
 };
 
 /// What stands in place of a cluster: the resources that were applied, and what outlives a pod.
-pub struct Pods {
+pub struct FakeCluster {
     resources: Vec<Value>,
     home: TempDir,
-    hosts: Hosts,
+    hosts: HostsFile,
     /// The addresses of this test are these two numbers behind 127.
     network: [u8; 2],
     /// Of pods and services, by their names; each keeps its own.
@@ -44,14 +44,14 @@ pub struct Pods {
 }
 
 /// A pod with one container, as a running process.
-pub struct Pod {
+pub struct PodProcess {
     name: String,
-    process: Process,
+    process: TestProcess,
     container: Value,
     address: Ipv4Addr,
 }
 
-impl Pods {
+impl FakeCluster {
     /// # Panics
     /// If the kernel has no randomness.
     pub fn none() -> Self {
@@ -59,7 +59,7 @@ impl Pods {
         getrandom::fill(&mut network).expect("the kernel has randomness");
         // Not 127.0: that is where everybody else is.
         network[0] |= 1;
-        let (home, hosts) = (scratch::place(), Hosts::none());
+        let (home, hosts) = (scratch::place(), HostsFile::none());
         let (addresses, ready, balancers) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         Self { resources: Vec::new(), home, hosts, network, addresses, ready, balancers }
     }
@@ -86,7 +86,7 @@ impl Pods {
     ///
     /// # Panics
     /// If it ends instead, or mounts what is not there.
-    pub async fn start(&mut self, kind: &str, workload: &str, number: u8) -> Pod {
+    pub async fn start(&mut self, kind: &str, workload: &str, number: u8) -> PodProcess {
         let name = format!("{workload}-{number}");
         let set = self.the(kind, workload).clone();
         let replicas = set["spec"]["replicas"].as_u64().expect("a number");
@@ -102,16 +102,17 @@ impl Pods {
         before.extend(environment(&container, address).iter().map(|(name, value)| format!("{name}={value}")));
         let listener = if container["name"] == "guard" { "guard" } else { "public" };
         let started =
-            Process::start((&binary(), &Failpoints::default()), before, listener, arguments.collect()).await;
+            TestProcess::start((&binary(), &Failpoints::default()), before, listener, arguments.collect())
+                .await;
         let process = started.unwrap_or_else(|why| panic!("{name}: {why}"));
-        Pod { name, process, container, address }
+        PodProcess { name, process, container, address }
     }
 
     /// The same until it has passed each of its probes, and services lead to it.
     ///
     /// # Panics
     /// If it does not pass in the time that a cluster would give it.
-    pub async fn until_ready(&mut self, kind: &str, workload: &str, number: u8) -> Pod {
+    pub async fn until_ready(&mut self, kind: &str, workload: &str, number: u8) -> PodProcess {
         let pod = self.start(kind, workload, number).await;
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             pod.passes(probe).await;
@@ -125,7 +126,7 @@ impl Pods {
     ///
     /// # Panics
     /// If it does not end well.
-    pub async fn end(&mut self, pod: Pod) {
+    pub async fn end(&mut self, pod: PodProcess) {
         self.ready.remove(&pod.name);
         self.lead_to_services().await;
         pod.signal(Signal::TERM);
@@ -177,8 +178,8 @@ impl Pods {
         *self.addresses.entry(pod.to_owned()).or_insert(Ipv4Addr::new(127, a, b, next))
     }
 
-    fn mounts(&self, pod: &str, spec: &Value) -> Mounts {
-        let mut mounts = Mounts::at(self.addresses[pod]);
+    fn mounts(&self, pod: &str, spec: &Value) -> VolumeMounts {
+        let mut mounts = VolumeMounts::at(self.addresses[pod]);
         let of_pod = &spec["template"]["spec"];
         for mount in of_pod["containers"][0]["volumeMounts"].as_array().expect("mounts") {
             let name = mount["name"].as_str().expect("a name");
@@ -214,7 +215,7 @@ impl Pods {
     }
 }
 
-impl Pod {
+impl PodProcess {
     /// Asks as the manifest says until it says yes, or until a cluster would end the container.
     ///
     /// # Panics
@@ -228,7 +229,7 @@ impl Pod {
         let times = probe["failureThreshold"].as_u64().unwrap_or(3).max(10);
         let end = Instant::now() + Duration::from_secs(seconds * times);
         loop {
-            let answer = Ask::get(path).to(at).await;
+            let answer = TestRequest::get(path).to(at).await;
             if answer.as_ref().is_ok_and(|answer| answer.status == 200) {
                 return;
             }
@@ -238,10 +239,10 @@ impl Pod {
     }
 }
 
-impl Deref for Pod {
-    type Target = Process;
+impl Deref for PodProcess {
+    type Target = TestProcess;
 
-    fn deref(&self) -> &Process {
+    fn deref(&self) -> &TestProcess {
         &self.process
     }
 }

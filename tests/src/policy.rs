@@ -5,9 +5,9 @@ use std::{fmt, net::SocketAddr, path::Path};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone)]
-pub struct Policy(Value);
+pub struct TestPolicy(Value);
 
-impl Policy {
+impl TestPolicy {
     /// Fences `POST /pay/{account}` by account and forwards every GET unfenced.
     pub fn new(name: &str, zookeeper: SocketAddr, root: &str, upstream: SocketAddr) -> Self {
         Self(json!({
@@ -133,7 +133,7 @@ impl Policy {
     }
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for TestPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#}", self.0)
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_a_test_is_told_to_change_is_all_that_changes() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let sound = Policy::new("gw-1", address, "/t/0", address);
+        let sound = TestPolicy::new("gw-1", address, "/t/0", address);
         let changed = sound
             .clone()
             .with("/routes/0/fence/wait", "1s")

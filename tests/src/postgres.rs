@@ -11,22 +11,22 @@ mod standby;
 use std::sync::LazyLock;
 
 pub use self::{
-    cut::{Cut, Lost},
-    database::{Database, USER},
+    cut::{LostMessage, PostgresProxy},
+    database::{TestDatabase, USER},
     programs::{give, program, unprivileged},
-    psql::{Session, Waiting},
-    server::Server,
-    standby::Follows,
+    psql::{BlockedStatement, PsqlSession},
+    server::PostgresServer,
+    standby::StandbyMode,
 };
 
 /// The server that all tests share; it dies with the process. A test that stops its server starts one of its own.
-pub fn shared() -> &'static Server {
-    static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]));
+pub fn shared() -> &'static PostgresServer {
+    static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| PostgresServer::start(&[]));
     &SERVER
 }
 
 /// On the server that all tests share.
-pub fn fresh_database() -> Database {
+pub fn fresh_database() -> TestDatabase {
     shared().fresh_database()
 }
 

@@ -12,13 +12,13 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-pub use self::lines_and_metrics::{Line, Metrics};
+pub use self::lines_and_metrics::{LogLine, MetricSamples};
 
 use crate::{
-    client::{Answer, Ask},
+    client::{ClientResponse, TestRequest},
     log_lines,
     patience::{PATIENCE, patiently},
     scratch,
@@ -26,8 +26,8 @@ use crate::{
 };
 
 /// A running gateway or guard. Dropping it kills it and checks that it never panicked.
-pub struct Process {
-    child: Arc<Child>,
+pub struct TestProcess {
+    child: Arc<ChildProcess>,
     pub public: SocketAddr,
     pub admin: SocketAddr,
     /// A test asked it to panic.
@@ -45,13 +45,13 @@ const SOFT_LIMITS: [&str; 2] = ["--nofile=1024:", "--"];
 pub(crate) const TALKATIVE: [&str; 2] = ["env", "FENCEGATE_LOG=trace"];
 
 /// A request under way.
-pub struct Pending(JoinHandle<Result<Answer, String>>);
+pub struct PendingRequest(JoinHandle<Result<ClientResponse, String>>);
 
 /// Failpoints to arm, in the language of the `fail` crate.
 #[derive(Debug, Clone, Default)]
 pub struct Failpoints(String);
 
-impl Process {
+impl TestProcess {
     /// Starts the binary and waits until it listens; `listener` is the one that is not the admin's, and `names` a command in front of it
     /// that changes which names it sees.
     ///
@@ -67,7 +67,7 @@ impl Process {
         command.extend(names);
         command.extend(["env".to_owned(), failpoints.variable(), binary.display().to_string()]);
         command.extend(arguments);
-        let child = Arc::new(Child::spawn("prlimit", command).expect("setpriv"));
+        let child = Arc::new(ChildProcess::spawn("prlimit", command).expect("setpriv"));
         let public = listening(&child, listener).await?;
         let (relay, public) = match public.strip_prefix("unix:") {
             Some(path) => {
@@ -82,7 +82,7 @@ impl Process {
 
     /// # Panics
     /// If it broke the connection: it has an answer for everything.
-    pub async fn send(&self, ask: &Ask) -> Answer {
+    pub async fn send(&self, ask: &TestRequest) -> ClientResponse {
         let answer = patiently("an answer", ask.to(self.public), || self.log()).await;
         answer.unwrap_or_else(|error| panic!("{error}; the process said:\n{}", self.log()))
     }
@@ -92,19 +92,19 @@ impl Process {
     }
 
     /// Sends a request from a client of its own, and goes on.
-    pub fn begin(&self, ask: Ask) -> Pending {
+    pub fn begin(&self, ask: TestRequest) -> PendingRequest {
         let address = self.public;
-        Pending(tokio::spawn(async move { ask.to(address).await }))
+        PendingRequest(tokio::spawn(async move { ask.to(address).await }))
     }
 
     /// What the admin listener answers.
     ///
     /// # Panics
     /// If the admin listener breaks the connection.
-    pub async fn admin(&self, path: &str) -> Answer {
+    pub async fn admin(&self, path: &str) -> ClientResponse {
         let ask = match &self.token {
-            Some(token) => Ask::get(path).field("authorization", &format!("Bearer {token}")),
-            None => Ask::get(path),
+            Some(token) => TestRequest::get(path).field("authorization", &format!("Bearer {token}")),
+            None => TestRequest::get(path),
         };
         ask.to(self.admin).await.unwrap_or_else(|error| panic!("admin: {error}\n{}", self.log()))
     }
@@ -133,7 +133,7 @@ impl Process {
         if ended.is_some() {
             return Some(false);
         }
-        let answer = Ask::get("/ready").to(self.admin).await;
+        let answer = TestRequest::get("/ready").to(self.admin).await;
         answer.is_ok_and(|answer| answer.status == 200).then_some(true)
     }
 
@@ -146,10 +146,10 @@ impl Process {
         patiently(&format!("/ready to answer {status}"), reached, || self.log()).await;
     }
 
-    pub async fn metrics(&self) -> Metrics {
+    pub async fn metrics(&self) -> MetricSamples {
         let answer = self.admin("/metrics").await;
         assert_eq!(answer.status, 200);
-        Metrics::parse(std::str::from_utf8(&answer.body).expect("metrics are text"))
+        MetricSamples::parse(std::str::from_utf8(&answer.body).expect("metrics are text"))
     }
 
     /// Polls: metrics are told to whoever asks, there is no event.
@@ -181,7 +181,7 @@ impl Process {
     ///
     /// # Panics
     /// If it does not come.
-    pub async fn says(&self, what: &str, wanted: impl Fn(&Line) -> bool + Send + 'static) -> Line {
+    pub async fn says(&self, what: &str, wanted: impl Fn(&LogLine) -> bool + Send + 'static) -> LogLine {
         let line = await_line(&self.child, wanted).await;
         line.unwrap_or_else(|log| panic!("the log never said {what}:\n{log}"))
     }
@@ -249,7 +249,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for TestProcess {
     fn drop(&mut self) {
         if !thread::panicking() && !self.panics {
             let log = self.log();
@@ -274,9 +274,9 @@ impl Failpoints {
     }
 }
 
-impl Pending {
+impl PendingRequest {
     /// The answer, once; never where there is none because the connection broke.
-    pub(crate) async fn told(&mut self) -> Answer {
+    pub(crate) async fn told(&mut self) -> ClientResponse {
         match (&mut self.0).await.expect("the client's task") {
             Ok(answer) => answer,
             Err(_) => std::future::pending().await,
@@ -285,13 +285,13 @@ impl Pending {
 
     /// # Panics
     /// If there is none in time, or the connection broke.
-    pub async fn answer(self) -> Answer {
+    pub async fn answer(self) -> ClientResponse {
         self.result().await.expect("a complete answer")
     }
 
     /// # Panics
     /// If it neither ends nor breaks in time.
-    pub async fn result(self) -> Result<Answer, String> {
+    pub async fn result(self) -> Result<ClientResponse, String> {
         patiently("an answer", self.0, || "none").await.expect("no panic")
     }
 
@@ -323,21 +323,21 @@ fn named(name: &str) -> PathBuf {
     file
 }
 
-async fn listening(child: &Arc<Child>, listener: &'static str) -> Result<String, String> {
-    let wanted = move |line: &Line| line.message() == "listening" && line.field("listener") == listener;
+async fn listening(child: &Arc<ChildProcess>, listener: &'static str) -> Result<String, String> {
+    let wanted = move |line: &LogLine| line.message() == "listening" && line.field("listener") == listener;
     let line = await_line(child, wanted).await;
     let line = line.map_err(|log| format!("no {listener} listener:\n{log}"))?;
     Ok(line.field("address").to_owned())
 }
 
 async fn await_line(
-    child: &Arc<Child>,
-    wanted: impl Fn(&Line) -> bool + Send + 'static,
-) -> Result<Line, String> {
+    child: &Arc<ChildProcess>,
+    wanted: impl Fn(&LogLine) -> bool + Send + 'static,
+) -> Result<LogLine, String> {
     let child = Arc::clone(child);
     let found = spawn_blocking(move || {
-        let wanted = |text: &str| Line::parse(text).is_some_and(|line| wanted(&line));
+        let wanted = |text: &str| LogLine::parse(text).is_some_and(|line| wanted(&line));
         child.wait_line(wanted, PATIENCE).map_err(|timeout| timeout.to_string())
     });
-    found.await.expect("no panic").map(|text| Line::parse(&text).expect("found by parsing"))
+    found.await.expect("no panic").map(|text| LogLine::parse(&text).expect("found by parsing"))
 }

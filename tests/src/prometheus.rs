@@ -8,22 +8,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use serde_json::Value;
 use tempfile::TempDir;
 
 pub use self::hurried::hurried;
-use crate::{client::Ask, ensemble::free_ports, patience::patiently, scratch};
+use crate::{client::TestRequest, ensemble::free_ports, patience::patiently, scratch};
 
 pub struct Prometheus {
     pub address: SocketAddr,
-    child: Child,
+    child: ChildProcess,
     home: TempDir,
 }
 
 /// How fast time passes for the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Times {
+enum RuleTimes {
     /// As they are shipped.
     Shipped,
     /// See [`hurried`].
@@ -46,7 +46,7 @@ impl Prometheus {
     /// # Panics
     /// If it does not start; Debian has it as `prometheus`.
     pub async fn start(gateways: &[SocketAddr], guards: &[SocketAddr]) -> Self {
-        Self::begin(gateways, guards, Times::Shipped).await
+        Self::begin(gateways, guards, RuleTimes::Shipped).await
     }
 
     /// Scrapes whoever is written into [`Prometheus::targets`], and runs [`hurried`] rules.
@@ -54,10 +54,10 @@ impl Prometheus {
     /// # Panics
     /// If it does not start; Debian has it as `prometheus`.
     pub async fn in_a_hurry() -> Self {
-        Self::begin(&[], &[], Times::Hurried).await
+        Self::begin(&[], &[], RuleTimes::Hurried).await
     }
 
-    async fn begin(gateways: &[SocketAddr], guards: &[SocketAddr], times: Times) -> Self {
+    async fn begin(gateways: &[SocketAddr], guards: &[SocketAddr], times: RuleTimes) -> Self {
         let home = scratch::place();
         let file = write_files(home.path(), gateways, guards, times);
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
@@ -66,10 +66,10 @@ impl Prometheus {
             format!("--storage.tsdb.path={}", home.path().join("data").display()),
             format!("--web.listen-address={address}"),
         ];
-        let child = Child::spawn("prometheus", arguments).expect("setpriv");
+        let child = ChildProcess::spawn("prometheus", arguments).expect("setpriv");
         let started = Self { address, child, home };
         let ready = async {
-            while Ask::get("/-/ready").to(address).await.map_or(true, |answer| answer.status != 200) {
+            while TestRequest::get("/-/ready").to(address).await.map_or(true, |answer| answer.status != 200) {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         };
@@ -110,7 +110,7 @@ impl Prometheus {
         let form: Vec<String> =
             asked.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let target = format!("{path}?{}", form.join("&"));
-        let answer = Ask::get(&target).to(self.address).await.expect("Prometheus answers");
+        let answer = TestRequest::get(&target).to(self.address).await.expect("Prometheus answers");
         let told: Value = serde_json::from_slice(&answer.body).expect("JSON");
         assert_eq!(told["status"], "success", "{asked:?}: {told}");
         told
@@ -129,12 +129,12 @@ impl Prometheus {
 const TARGETS: &str = "targets";
 
 /// Writes what is shipped, changed as this test needs it, and gives the path of the configuration.
-fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], times: Times) -> PathBuf {
+fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], times: RuleTimes) -> PathBuf {
     let shipped = |file: &str| fs::read_to_string(deploy().join("prometheus").join(file)).expect("shipped");
     for file in ["recording.rules.yml", "alerts.rules.yml"] {
         let rules = match times {
-            Times::Shipped => shipped(file),
-            Times::Hurried => hurried(&shipped(file)),
+            RuleTimes::Shipped => shipped(file),
+            RuleTimes::Hurried => hurried(&shipped(file)),
         };
         fs::write(home.join(file), rules).expect("our own folder");
     }
@@ -153,8 +153,8 @@ fn write_files(home: &Path, gateways: &[SocketAddr], guards: &[SocketAddr], time
         "  - job_name: fencegate-found\n    file_sd_configs: [{{files: ['{found}'], refresh_interval: 1s}}]\n"
     ));
     let interval = match times {
-        Times::Shipped => INTERVAL,
-        Times::Hurried => HURRIED,
+        RuleTimes::Shipped => INTERVAL,
+        RuleTimes::Hurried => HURRIED,
     };
     let file = home.join("prometheus.yml");
     // Nobody gets its alerts: the test asks for them.

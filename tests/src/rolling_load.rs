@@ -5,22 +5,22 @@ use std::net::SocketAddr;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    client::{Answer, Ask, Client, Outcome},
+    client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     history::{ATTEMPT, History},
     origin::Origin,
 };
 
 /// Six clients, for as long as it is not ended.
 pub struct RollingLoad {
-    callers: Vec<JoinHandle<Caller>>,
+    callers: Vec<JoinHandle<RollingClient>>,
     stop: watch::Sender<bool>,
 }
 
 /// One client: keeps its connection, and makes another one when that has ended.
-struct Caller {
+struct RollingClient {
     address: SocketAddr,
     name: String,
-    told: Vec<(String, Answer)>,
+    told: Vec<(String, ClientResponse)>,
     /// Requests that met the end of a connection before any byte of an answer.
     again: usize,
 }
@@ -30,7 +30,7 @@ impl RollingLoad {
     pub fn on(addresses: &[SocketAddr]) -> Self {
         let stop = watch::Sender::new(false);
         let callers = addresses.iter().cycle().take(6).enumerate().map(|(n, &address)| {
-            let caller = Caller { address, name: format!("c{n}"), told: Vec::new(), again: 0 };
+            let caller = RollingClient { address, name: format!("c{n}"), told: Vec::new(), again: 0 };
             tokio::spawn(caller.calls(stop.subscribe()))
         });
         Self { callers: callers.collect(), stop }
@@ -52,7 +52,7 @@ impl RollingLoad {
             requests += caller.told.len();
             for (id, answer) in caller.told {
                 assert_eq!(answer.status, 200, "{id}: {answer:?}");
-                assert!(matches!(answer.outcome(), None | Some(Outcome::Done)), "{id}: {answer:?}");
+                assert!(matches!(answer.outcome(), None | Some(FencingOutcome::Done)), "{id}: {answer:?}");
                 if answer.outcome().is_some() {
                     history.told(&id, Some(&answer));
                 }
@@ -66,7 +66,7 @@ impl RollingLoad {
     }
 }
 
-impl Caller {
+impl RollingClient {
     async fn calls(mut self, stop: watch::Receiver<bool>) -> Self {
         let mut connection = None;
         for number in 0.. {
@@ -75,8 +75,8 @@ impl Caller {
             }
             let id = format!("{}-{number}", self.name);
             let ask = match number % 3 {
-                0 => Ask::get("/read").field(ATTEMPT, &id),
-                n => Ask::post(&format!("/pay/{n}")).field(ATTEMPT, &id),
+                0 => TestRequest::get("/read").field(ATTEMPT, &id),
+                n => TestRequest::post(&format!("/pay/{n}")).field(ATTEMPT, &id),
             };
             let answer = self.answer(&mut connection, &ask).await;
             self.told.push((id, answer));
@@ -84,11 +84,11 @@ impl Caller {
         self
     }
 
-    async fn answer(&mut self, connection: &mut Option<Client>, ask: &Ask) -> Answer {
+    async fn answer(&mut self, connection: &mut Option<Http1Client>, ask: &TestRequest) -> ClientResponse {
         for _ in 0..5 {
             let client = match connection.take() {
                 Some(client) => Ok(client),
-                None => Client::connect(self.address).await,
+                None => Http1Client::connect(self.address).await,
             };
             if let Ok(mut client) = client
                 && let Ok(answer) = client.send(ask).await

@@ -4,22 +4,22 @@ use std::{fs, process::Output};
 
 use tokio::task::spawn_blocking;
 
-use crate::{gateway::command, prometheus::deploy, watch::Firing};
+use crate::{gateway::command, prometheus::deploy, watch::FiringAlert};
 
 /// What stands in the runbook for something that each installation has its own of.
-pub struct Walk {
+pub struct RunbookWalk {
     commands: Vec<String>,
     own: Vec<(&'static str, String)>,
     /// How a command ends that does not end with 0.
     ends: Vec<(&'static str, i32)>,
 }
 
-impl Walk {
+impl RunbookWalk {
     /// The section that the alert leads to.
     ///
     /// # Panics
     /// If there is none.
-    pub fn of(firing: &Firing) -> Self {
+    pub fn of(firing: &FiringAlert) -> Self {
         let url = firing.annotations["runbook_url"].as_str().expect("a runbook_url");
         let wanted = url.split_once('#').expect("a section").1;
         let runbook = fs::read_to_string(deploy().join("RUNBOOK.md")).expect("shipped");

@@ -10,14 +10,14 @@ use tokio::{
 };
 
 /// Works on the runtime of the test that makes it.
-pub struct Severable {
+pub struct TcpProxy {
     pub address: SocketAddr,
     /// How often all connections were broken.
     breaks: watch::Sender<u64>,
     silent: watch::Sender<bool>,
 }
 
-impl Severable {
+impl TcpProxy {
     /// # Panics
     /// If there is no free port.
     pub async fn before(server: SocketAddr) -> Self {

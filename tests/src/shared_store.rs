@@ -3,26 +3,26 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{NotUsable, Place, Postgres, SCHEMA, Terms},
-    store::Identity,
+    postgres::{GuardTimings, PostgresConfig, PostgresStore, SCHEMA, UnusableDatabaseError},
+    store::StoreIdentity,
 };
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use tokio::task::spawn_blocking;
 
-use crate::postgres::{Database, fresh_database};
+use crate::postgres::{TestDatabase, fresh_database};
 
 /// A new store, and the way there.
 #[derive(Debug, Clone)]
 pub struct SharedStore {
-    pub database: Database,
-    pub place: Place,
+    pub database: TestDatabase,
+    pub place: PostgresConfig,
 }
 
 /// Below which no token passes.
 pub const FLOOR: u64 = 10;
 
 /// Short, so that tests are.
-pub const TERMS: Terms = Terms {
+pub const TERMS: GuardTimings = GuardTimings {
     send_within: Duration::from_secs(2),
     max_execution: Duration::from_secs(3),
     begun_within: Duration::ZERO,
@@ -40,10 +40,10 @@ impl SharedStore {
 
     /// # Panics
     /// If it cannot be made.
-    pub async fn on(database: Database) -> Self {
-        let identity = Identity::new("12121212121212121212121212121212", &SystemRandomness);
-        let place = Place::parse(&database.url(), None, SCHEMA).expect("a URL");
-        Postgres::init(&place, &identity, FLOOR).await.expect("a new store");
+    pub async fn on(database: TestDatabase) -> Self {
+        let identity = StoreIdentity::new("12121212121212121212121212121212", &SystemRandomness);
+        let place = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
+        PostgresStore::init(&place, &identity, FLOOR).await.expect("a new store");
         Self { database, place }
     }
 
@@ -53,7 +53,7 @@ impl SharedStore {
     /// Never: these are addresses.
     pub fn at(&self, addresses: &[SocketAddr]) -> Self {
         let url = self.database.url_at(addresses);
-        let place = Place::parse(&url, None, SCHEMA).expect("a URL");
+        let place = PostgresConfig::parse(&url, None, SCHEMA).expect("a URL");
         Self { place, ..self.clone() }
     }
 
@@ -61,14 +61,18 @@ impl SharedStore {
     ///
     /// # Panics
     /// If it cannot be opened.
-    pub async fn guard(&self, clock: SharedClock, name: &str) -> Postgres {
+    pub async fn guard(&self, clock: SharedClock, name: &str) -> PostgresStore {
         self.try_guard(clock, name).await.expect("it can be opened")
     }
 
     /// # Errors
     /// It cannot be opened.
-    pub async fn try_guard(&self, clock: SharedClock, name: &str) -> Result<Postgres, NotUsable> {
-        Postgres::open(&self.place, TERMS, clock, Arc::new(SystemRandomness), name).await
+    pub async fn try_guard(
+        &self,
+        clock: SharedClock,
+        name: &str,
+    ) -> Result<PostgresStore, UnusableDatabaseError> {
+        PostgresStore::open(&self.place, TERMS, clock, Arc::new(SystemRandomness), name).await
     }
 
     /// Statements about its tables.

@@ -12,11 +12,12 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    ensemble::free_ports, gateway::Gateway, guard::Launch, guarded::Guarded, policy::Policy, scratch,
+    ensemble::free_ports, gateway::Gateway, guard::GuardLaunch, guarded::GuardedSite, policy::TestPolicy,
+    scratch,
 };
 
 /// A store in a database, and the file that says where that is.
-pub struct Sharing {
+pub struct SharedDatabase {
     home: TempDir,
     url_file: PathBuf,
 }
@@ -24,7 +25,7 @@ pub struct Sharing {
 /// So long after its last byte, an execution counts as over whose end nobody saw.
 pub const MAX_EXECUTION: Duration = Duration::from_secs(2);
 
-impl Sharing {
+impl SharedDatabase {
     /// # Panics
     /// If the file cannot be written.
     pub fn at(url: &str) -> Self {
@@ -54,7 +55,7 @@ impl Sharing {
 
     /// The same guard with this store, at an address that it keeps. Its times are some that a test can wait for.
     #[must_use]
-    pub fn guard(&self, launch: Launch) -> Launch {
+    pub fn guard(&self, launch: GuardLaunch) -> GuardLaunch {
         let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
         launch
             .with("/store", json!({"postgres": {"url_file": self.url_file.display().to_string()}}))
@@ -66,20 +67,20 @@ impl Sharing {
     }
 
     /// The first of them, which makes the store and waits its quarantine out.
-    pub async fn first(&self, launch: Launch, floor: u64) -> Launch {
+    pub async fn first(&self, launch: GuardLaunch, floor: u64) -> GuardLaunch {
         self.guard(launch).made_from(floor).await
     }
 }
 
-impl Guarded {
+impl GuardedSite {
     /// Two of its guards that share a store.
-    pub async fn sharing(&self, sharing: &Sharing) -> [Launch; 2] {
-        let launch = || Launch::before(self.site.origin.door("guard")).of(&self.ensemble);
+    pub async fn sharing(&self, sharing: &SharedDatabase) -> [GuardLaunch; 2] {
+        let launch = || GuardLaunch::before(self.site.origin.door("guard")).of(&self.ensemble);
         [sharing.first(launch(), self.floor).await, sharing.guard(launch())]
     }
 
     /// A gateway that reaches the service through any of these.
-    pub fn through(&self, name: &str, guards: &[SocketAddr]) -> Policy {
+    pub fn through(&self, name: &str, guards: &[SocketAddr]) -> TestPolicy {
         self.policy(name, guards)
             .with("/upstreams/ledger/response_timeout", "4s")
             .with("/upstreams/ledger/connect_timeout", "500ms")

@@ -6,19 +6,19 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     ensemble::over_tls::{everywhere, shared as secured_servers},
-    gateway::{Gateway, Launch},
-    origin::{Origin, Rule},
-    policy::Policy,
-    zookeeper::{self, OwnZooKeeper, Tree},
+    gateway::{Gateway, GatewayLaunch},
+    origin::{AccountRule, Origin},
+    policy::TestPolicy,
+    zookeeper::{self, OwnZooKeeper, ZnodeTree},
 };
 
-pub struct Site {
+pub struct TestSite {
     pub origin: Origin,
     pub zookeeper: SocketAddr,
     pub root: String,
     /// Its gateways speak TLS with servers that know them.
     over_tls: bool,
-    _turn: Turn,
+    _turn: TestSlot,
 }
 
 /// Tests run beside each other, except those that measure how long something takes.
@@ -29,32 +29,32 @@ static TURNS: RwLock<()> = RwLock::const_new(());
 const ALONE: &str = include_str!("../alone");
 
 /// Kept for as long as a test runs.
-pub enum Turn {
+pub enum TestSlot {
     Shared { _guard: RwLockReadGuard<'static, ()> },
     Alone { _guard: RwLockWriteGuard<'static, ()> },
 }
 
-impl Turn {
+impl TestSlot {
     /// Beside other tests, but not beside one that measures.
     pub async fn beside_others() -> Self {
         Self::Shared { _guard: TURNS.read().await }
     }
 }
 
-impl Site {
+impl TestSite {
     /// On the ZooKeeper that all tests share.
     pub async fn fresh() -> Self {
-        Self::shared(Turn::beside_others().await)
+        Self::shared(TestSlot::beside_others().await)
     }
 
     /// On servers that speak TLS, and know its gateways by a certificate that they share.
     pub async fn secured() -> Self {
-        Self::over_tls(Turn::beside_others().await)
+        Self::over_tls(TestSlot::beside_others().await)
     }
 
     /// On a ZooKeeper of the test's own.
     pub async fn at(zookeeper: SocketAddr) -> Self {
-        Self::new(zookeeper, Turn::beside_others().await)
+        Self::new(zookeeper, TestSlot::beside_others().await)
     }
 
     /// On a ZooKeeper of the test's own, which comes with it.
@@ -77,20 +77,20 @@ impl Site {
             test.is_none_or(is_listed),
             "{test:?} waits for all others, and they for it: list it in tests/alone, and tests/run plays it when they are over"
         );
-        Self::shared(Turn::Alone { _guard: TURNS.write().await })
+        Self::shared(TestSlot::Alone { _guard: TURNS.write().await })
     }
 
-    fn shared(turn: Turn) -> Self {
+    fn shared(turn: TestSlot) -> Self {
         if everywhere() { Self::over_tls(turn) } else { Self::new(zookeeper::shared(), turn) }
     }
 
-    fn over_tls(turn: Turn) -> Self {
+    fn over_tls(turn: TestSlot) -> Self {
         let (zookeeper, root) =
             (secured_servers().address(), zookeeper::fresh_root().replace("/t/", "/tls-"));
         Self { root, over_tls: true, ..Self::new(zookeeper, turn) }
     }
 
-    fn new(zookeeper: SocketAddr, turn: Turn) -> Self {
+    fn new(zookeeper: SocketAddr, turn: TestSlot) -> Self {
         let (origin, root) = (Origin::start(), zookeeper::fresh_root());
         Self { origin, zookeeper, root, over_tls: false, _turn: turn }
     }
@@ -103,13 +103,13 @@ impl Site {
 
     /// With an upstream that keeps accounts.
     #[must_use]
-    pub fn banking(self, rule: Rule) -> Self {
+    pub fn banking(self, rule: AccountRule) -> Self {
         Self { origin: Origin::banking(rule), ..self }
     }
 
     /// The policy of a gateway with a door of its own at the origin.
-    pub fn policy(&self, name: &str) -> Policy {
-        let policy = Policy::new(name, self.zookeeper, &self.root, self.origin.door(name));
+    pub fn policy(&self, name: &str) -> TestPolicy {
+        let policy = TestPolicy::new(name, self.zookeeper, &self.root, self.origin.door(name));
         if !self.over_tls {
             return policy;
         }
@@ -125,20 +125,20 @@ impl Site {
 
     /// Like [`Site::policy`], with a session so long that its janitor does not come while a test looks: what is gone
     /// was removed by its own attempt.
-    pub fn unswept(&self, name: &str) -> Policy {
+    pub fn unswept(&self, name: &str) -> TestPolicy {
         self.policy(name).with("/zookeeper/session_timeout", "60s")
     }
 
     /// A gateway that stops at a failpoint once, for so long.
-    pub async fn pausing(&self, policy: &Policy, failpoint: &str, pause: Duration) -> Gateway {
+    pub async fn pausing(&self, policy: &TestPolicy, failpoint: &str, pause: Duration) -> Gateway {
         let action = format!("1*sleep({})", pause.as_millis());
-        let gateway = Launch::new(policy).failpoint(failpoint, &action).start().await;
+        let gateway = GatewayLaunch::new(policy).failpoint(failpoint, &action).start().await;
         gateway.becomes_ready().await;
         gateway
     }
 
-    pub async fn tree(&self) -> Tree {
+    pub async fn tree(&self) -> ZnodeTree {
         let server = if self.over_tls { secured_servers().plain() } else { self.zookeeper };
-        Tree::connect(server, &self.root).await
+        ZnodeTree::connect(server, &self.root).await
     }
 }

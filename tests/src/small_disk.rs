@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::guard::Launch;
+use crate::guard::GuardLaunch;
 
 /// Over the folder of a store, until it is dropped.
 pub struct SmallDisk {
@@ -19,7 +19,7 @@ impl SmallDisk {
     ///
     /// # Panics
     /// If it cannot be mounted: only root can.
-    pub fn below(launch: &Launch, room: usize) -> Self {
+    pub fn below(launch: &GuardLaunch, room: usize) -> Self {
         let store = fs::read(launch.store()).expect("there");
         let at = launch.home().to_owned();
         let size = format!("size={}", store.len() + room);

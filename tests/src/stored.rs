@@ -6,14 +6,14 @@ use fencegate::demo::child::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Answer, Ask, Outcome},
-    gateway::{Gateway, Launch},
-    guard::{self, Beside, Dispatch, FLOOR, Guard},
+    client::{ClientResponse, FencingOutcome, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
+    guard::{self, FLOOR, Guard, GuardFixture, StampedRequest},
     guarded::quick,
-    held::Held,
-    origin::{Act, Origin, Reply},
-    policy::Policy,
-    site::Site,
+    held::HeldRequest,
+    origin::{Act, Origin, OriginReply},
+    policy::TestPolicy,
+    site::TestSite,
 };
 
 /// The answer to the operation that is done.
@@ -23,15 +23,15 @@ const KEPT: &[u8] = b"{\"id\": 7}";
 ///
 /// # Panics
 /// If it does something else.
-pub async fn guard_writes(beside: &Beside, version: &Path) -> guard::Launch {
+pub async fn guard_writes(beside: &GuardFixture, version: &Path) -> guard::GuardLaunch {
     let launch = quick(beside.unmade().of_version(version).made_from(FLOOR).await);
     let guard = launch.start().await;
     guard.becomes_ready().await;
-    assert_eq!(guard.send(&Dispatch::new("used", 20).post("/used")).await.status, 200);
-    beside.origin.script("/done", [Act::now(Reply::with_body(KEPT).status(201))]);
-    assert_eq!(guard.send(&Dispatch::new("done", 20).once(1).post("/done")).await.status, 201);
-    let lost = Dispatch::new("lost", 20).once(2).post("/lost");
-    let Held { request, latch, .. } = beside.origin.holds_one(&guard, lost).await;
+    assert_eq!(guard.send(&StampedRequest::new("used", 20).post("/used")).await.status, 200);
+    beside.origin.script("/done", [Act::now(OriginReply::with_body(KEPT).status(201))]);
+    assert_eq!(guard.send(&StampedRequest::new("done", 20).once(1).post("/done")).await.status, 201);
+    let lost = StampedRequest::new("lost", 20).once(2).post("/lost");
+    let HeldRequest { request, latch, .. } = beside.origin.holds_one(&guard, lost).await;
     let launch = guard.dies().await;
     request.result().await.expect_err("nobody is left to answer");
     latch.let_go();
@@ -43,24 +43,24 @@ pub async fn guard_writes(beside: &Beside, version: &Path) -> guard::Launch {
 pub async fn guard_knows(guard: &Guard, origin: &Origin) {
     guard.becomes_ready().await;
     let before = origin.count("/done") + origin.count("/lost");
-    let late = guard.send(&Dispatch::new("used", 15).post("/used")).await;
+    let late = guard.send(&StampedRequest::new("used", 15).post("/used")).await;
     assert_eq!(told(&late), (412, "stale".into()));
-    assert_eq!(guard.send(&Dispatch::new("used", 30).post("/used")).await.status, 200);
-    let done = guard.send(&Dispatch::new("done", 30).once(1).post("/done")).await;
-    assert_eq!((done.status, done.outcome()), (201, Some(Outcome::Replayed)), "{done:?}");
+    assert_eq!(guard.send(&StampedRequest::new("used", 30).post("/used")).await.status, 200);
+    let done = guard.send(&StampedRequest::new("done", 30).once(1).post("/done")).await;
+    assert_eq!((done.status, done.outcome()), (201, Some(FencingOutcome::Replayed)), "{done:?}");
     assert_eq!(done.body, KEPT);
-    let lost = guard.send(&Dispatch::new("lost", 30).once(2).post("/lost")).await;
+    let lost = guard.send(&StampedRequest::new("lost", 30).once(2).post("/lost")).await;
     assert_eq!(told(&lost), (409, "outcome-unknown".into()));
     assert_eq!(origin.count("/done") + origin.count("/lost"), before, "it was done again");
 }
 
 /// Of a gateway whose operations ZooKeeper remembers.
-pub fn remembering(site: &Site, name: &str) -> Policy {
+pub fn remembering(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name).with("/routes/0/fence/once", json!({"store": "zookeeper"}))
 }
 
 /// Of a gateway that sits out what a holder has left behind.
-pub fn delaying(site: &Site, name: &str) -> Policy {
+pub fn delaying(site: &TestSite, name: &str) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/fencing", "delay")
         .with("/upstreams/ledger/delay", "60s")
@@ -68,8 +68,8 @@ pub fn delaying(site: &Site, name: &str) -> Policy {
         .with("/routes/0/fence/wait", "1s")
 }
 
-fn pay(account: u8, operation: &str) -> Ask {
-    Ask::post(&format!("/pay/{account}")).field("Idempotency-Key", operation).body("{}")
+fn pay(account: u8, operation: &str) -> TestRequest {
+    TestRequest::post(&format!("/pay/{account}")).field("Idempotency-Key", operation).body("{}")
 }
 
 /// Two gateways were killed: ZooKeeper has an operation that is done, one of which nobody knows, and a delay to sit out; the folder
@@ -77,29 +77,29 @@ fn pay(account: u8, operation: &str) -> Ask {
 ///
 /// # Panics
 /// If they do something else.
-pub async fn gateways_write(site: &Site, version: &Path, state: &Path) -> Vec<Value> {
+pub async fn gateways_write(site: &TestSite, version: &Path, state: &Path) -> Vec<Value> {
     let policy = site.policy("gw-0").with("/state_dir", state.display().to_string());
-    let gateway = Launch::new(&policy).of_version(version).start().await;
+    let gateway = GatewayLaunch::new(&policy).of_version(version).start().await;
     gateway.becomes_ready().await;
     // Further than a ZooKeeper that begins anew comes in the time of a test.
     for _ in 0..200 {
-        assert_eq!(gateway.send(&Ask::post("/pay/1")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/1")).await.status, 200);
     }
     gateway.signal(Signal::TERM);
     assert!(gateway.exit().await.success(), "{}", gateway.log());
-    let gateway = Launch::new(&remembering(site, "gw-1")).of_version(version).start().await;
+    let gateway = GatewayLaunch::new(&remembering(site, "gw-1")).of_version(version).start().await;
     gateway.becomes_ready().await;
     assert_eq!(gateway.send(&pay(7, "done")).await.status, 200);
     killed_under(site, &gateway, pay(8, "lost")).await;
-    let gateway = Launch::new(&delaying(site, "gw-2")).of_version(version).start().await;
+    let gateway = GatewayLaunch::new(&delaying(site, "gw-2")).of_version(version).start().await;
     gateway.becomes_ready().await;
-    killed_under(site, &gateway, Ask::post("/pay/9")).await;
+    killed_under(site, &gateway, TestRequest::post("/pay/9")).await;
     site.tree().await.lasting().await
 }
 
 /// Returns when its session has ended.
-async fn killed_under(site: &Site, gateway: &Gateway, ask: Ask) {
-    let Held { request, latch, .. } = site.origin.holds_one(gateway, ask).await;
+async fn killed_under(site: &TestSite, gateway: &Gateway, ask: TestRequest) {
+    let HeldRequest { request, latch, .. } = site.origin.holds_one(gateway, ask).await;
     gateway.signal(Signal::KILL);
     request.result().await.expect_err("nobody is left to answer");
     latch.let_go();
@@ -107,25 +107,27 @@ async fn killed_under(site: &Site, gateway: &Gateway, ask: Ask) {
 }
 
 /// By the word alone: the addresses in a refusal are those of its version.
-fn told(answer: &Answer) -> (u16, String) {
+fn told(answer: &ClientResponse) -> (u16, String) {
     let problem: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     (answer.status, problem["reason"].as_str().unwrap_or_default().to_owned())
 }
 
 /// # Panics
 /// If the gateways of this version have forgotten any of it.
-pub async fn gateways_know(site: &Site, version: &Path) {
+pub async fn gateways_know(site: &TestSite, version: &Path) {
     let arrived = || [7, 8, 9].map(|account| site.origin.count(&format!("/pay/{account}")));
     let before = arrived();
-    let gateway = Launch::new(&remembering(site, "gw-3")).of_version(version).without_init().start().await;
+    let gateway =
+        GatewayLaunch::new(&remembering(site, "gw-3")).of_version(version).without_init().start().await;
     gateway.becomes_ready().await;
     assert_eq!(told(&gateway.send(&pay(7, "done")).await), (409, "already-done".into()));
     assert_eq!(told(&gateway.send(&pay(8, "lost")).await), (409, "outcome-unknown".into()));
     // Gateways at one time have to agree how a request is fenced.
     gateway.signal(Signal::TERM);
     assert!(gateway.exit().await.success(), "{}", gateway.log());
-    let gateway = Launch::new(&delaying(site, "gw-4")).of_version(version).without_init().start().await;
+    let gateway =
+        GatewayLaunch::new(&delaying(site, "gw-4")).of_version(version).without_init().start().await;
     gateway.becomes_ready().await;
-    assert_eq!(told(&gateway.send(&Ask::post("/pay/9")).await), (423, "delayed".into()));
+    assert_eq!(told(&gateway.send(&TestRequest::post("/pay/9")).await), (423, "delayed".into()));
     assert_eq!(arrived(), before, "it was done again");
 }

@@ -2,17 +2,17 @@
 
 use std::{process::Command, time::Duration};
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use tokio::task::spawn_blocking;
 
 use crate::patience::PATIENCE;
 
 /// Dropping it leaves the process alone again.
-pub struct TamperedCalls(Child);
+pub struct SyscallFaults(ChildProcess);
 
 /// What becomes of the calls that make a disk keep what was written.
 #[derive(Debug, Clone, Copy)]
-pub enum Sync {
+pub enum SyncFault {
     /// Each begins so much later.
     Late(Duration),
     /// None is done, and each says that the device has failed (EIO).
@@ -22,22 +22,22 @@ pub enum Sync {
 /// `fdatasync` is what files ask for, `fsync` what folders ask for.
 const CALLS: &str = "fdatasync,fsync";
 
-impl TamperedCalls {
+impl SyscallFaults {
     /// Of all threads of the process.
     ///
     /// # Errors
     /// With the reason why that cannot be: `strace` is missing, or the kernel lets nobody look into processes.
-    pub async fn of(pid: u32, sync: Sync) -> Result<Self, String> {
+    pub async fn of(pid: u32, sync: SyncFault) -> Result<Self, String> {
         spawn_blocking(move || Self::begin(pid, sync)).await.expect("no panic")
     }
 
-    fn begin(pid: u32, sync: Sync) -> Result<Self, String> {
+    fn begin(pid: u32, sync: SyncFault) -> Result<Self, String> {
         if let Err(error) = Command::new("strace").arg("--version").output() {
             return Err(format!("strace: {error}"));
         }
         let fault = match sync {
-            Sync::Late(time) => format!("delay_enter={}", time.as_micros()),
-            Sync::Failing => "error=EIO".to_owned(),
+            SyncFault::Late(time) => format!("delay_enter={}", time.as_micros()),
+            SyncFault::Failing => "error=EIO".to_owned(),
         };
         let arguments = [
             format!("--attach={pid}"),
@@ -45,7 +45,7 @@ impl TamperedCalls {
             format!("--trace={CALLS}"),
             format!("--inject={CALLS}:{fault}"),
         ];
-        let strace = Child::spawn("strace", arguments).map_err(|error| error.to_string())?;
+        let strace = ChildProcess::spawn("strace", arguments).map_err(|error| error.to_string())?;
         let attached = strace.wait_line(|line| line.contains(" attached"), PATIENCE / 4);
         attached.map_err(|why| format!("strace may not attach to a process of ours: {}", why.log))?;
         Ok(Self(strace))
@@ -93,7 +93,7 @@ with tempfile.TemporaryFile() as file:
 
     #[tokio::test]
     async fn calls_are_late_or_fail_and_then_are_as_before() {
-        let keeps = Child::spawn("python3", ["-c", KEEPS]).expect("setpriv");
+        let keeps = ChildProcess::spawn("python3", ["-c", KEEPS]).expect("setpriv");
         let says = |wanted: fn(&str) -> bool| {
             let line = keeps.wait_line_after(keeps.cursor(), wanted, PATIENCE);
             line.unwrap_or_else(|log| panic!("{log}"))
@@ -101,14 +101,15 @@ with tempfile.TemporaryFile() as file:
         let late = |line: &str| took(line).is_some_and(|time| time >= 300);
         let soon = |line: &str| took(line).is_some_and(|time| time < 300);
         says(soon);
-        let tampered = match TamperedCalls::of(keeps.pid(), Sync::Late(Duration::from_millis(300))).await {
+        let tampered = match SyscallFaults::of(keeps.pid(), SyncFault::Late(Duration::from_millis(300))).await
+        {
             Ok(tampered) => tampered,
             Err(why) => return println!("no tampering here: {why}"),
         };
         says(late);
         assert!(tampered.ends().await > 0);
         says(soon);
-        let tampered = TamperedCalls::of(keeps.pid(), Sync::Failing).await.expect("as before");
+        let tampered = SyscallFaults::of(keeps.pid(), SyncFault::Failing).await.expect("as before");
         // EIO
         says(|line| line == "failed 5");
         drop(tampered);

@@ -24,15 +24,15 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 /// Signs certificates.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key.
-pub struct Signed {
+pub struct SignedCertificate {
     certificate: rcgen::Certificate,
     key: KeyPair,
 }
 
-impl Authority {
+impl TestCa {
     /// # Panics
     /// Never: the names are fixed.
     pub fn new() -> Self {
@@ -49,7 +49,7 @@ impl Authority {
     ///
     /// # Panics
     /// If one of them is no name.
-    pub fn sign(&self, names: &[&str]) -> Signed {
+    pub fn sign(&self, names: &[&str]) -> SignedCertificate {
         self.sign_as(names, |_| ())
     }
 
@@ -57,7 +57,7 @@ impl Authority {
     ///
     /// # Panics
     /// Never: the name is text.
-    pub fn identify(&self, common_name: &str) -> Signed {
+    pub fn identify(&self, common_name: &str) -> SignedCertificate {
         self.sign_as(&[], |params| params.distinguished_name.push(DnType::CommonName, common_name))
     }
 
@@ -65,7 +65,7 @@ impl Authority {
     ///
     /// # Panics
     /// If one of them is no name.
-    pub fn sign_expired(&self, names: &[&str]) -> Signed {
+    pub fn sign_expired(&self, names: &[&str]) -> SignedCertificate {
         self.sign_as(names, |params| {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
             params.not_after = rcgen::date_time_ymd(2021, 1, 1);
@@ -76,17 +76,17 @@ impl Authority {
     ///
     /// # Panics
     /// If a name is none.
-    pub fn sign_for(&self, names: &[&str], valid: Duration) -> Signed {
+    pub fn sign_for(&self, names: &[&str], valid: Duration) -> SignedCertificate {
         self.sign_as(names, |params| params.not_after = (SystemTime::now() + valid).into())
     }
 
-    fn sign_as(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Signed {
+    fn sign_as(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> SignedCertificate {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         change(&mut params);
         let key = KeyPair::generate().expect("the kernel has randomness");
         let certificate = params.signed_by(&key, &self.0).expect("sound parameters");
-        Signed { certificate, key }
+        SignedCertificate { certificate, key }
     }
 
     /// Writes its own certificate, over an older one.
@@ -108,13 +108,13 @@ impl Authority {
     }
 }
 
-impl Default for Authority {
+impl Default for TestCa {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Signed {
+impl SignedCertificate {
     pub fn certificate(&self) -> CertificateDer<'static> {
         self.certificate.der().clone()
     }
@@ -152,17 +152,17 @@ fn replace(file: &Path, text: &str, mode: u32) {
 }
 
 /// Takes TLS off, and passes on what is inside. Dropping it ends its connections.
-pub struct Terminator {
+pub struct TlsTerminator {
     pub address: SocketAddr,
     shown: Arc<Mutex<Arc<ServerConfig>>>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<TlsHandshake>>>,
     listening: JoinHandle<()>,
     connections: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
 /// A handshake that succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct TlsHandshake {
     /// The name that was asked for, unless it was an address.
     pub name: Option<String>,
     pub protocol: Option<String>,
@@ -171,24 +171,29 @@ pub struct Seen {
 }
 
 /// What a terminator asks of its clients.
-pub enum Clients<'a> {
+pub enum ClientAuthMode<'a> {
     Anybody,
-    SignedBy(&'a Authority),
+    SignedBy(&'a TestCa),
 }
 
-impl Terminator {
+impl TlsTerminator {
     /// Speaks each of `protocols` with whoever asks for it.
     ///
     /// # Panics
     /// If there is no port.
-    pub fn start(signed: &Signed, clients: &Clients<'_>, protocols: &[&str], door: SocketAddr) -> Self {
+    pub fn start(
+        signed: &SignedCertificate,
+        clients: &ClientAuthMode<'_>,
+        protocols: &[&str],
+        door: SocketAddr,
+    ) -> Self {
         let shown = Arc::new(Mutex::new(config(signed, clients, protocols)));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         listener.set_nonblocking(true).expect("our own socket");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime");
         let (seen, connections) =
-            (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<Mutex<Vec<AbortHandle>>>::default());
+            (Arc::<Mutex<Vec<TlsHandshake>>>::default(), Arc::<Mutex<Vec<AbortHandle>>>::default());
         let listening = {
             let (shown, seen, connections) = (shown.clone(), seen.clone(), connections.clone());
             tokio::spawn(async move {
@@ -203,16 +208,16 @@ impl Terminator {
     }
 
     /// From the next connection on.
-    pub fn show(&self, signed: &Signed, clients: &Clients<'_>, protocols: &[&str]) {
+    pub fn show(&self, signed: &SignedCertificate, clients: &ClientAuthMode<'_>, protocols: &[&str]) {
         *locked(&self.shown) = config(signed, clients, protocols);
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<TlsHandshake> {
         locked(&self.seen).clone()
     }
 }
 
-impl Drop for Terminator {
+impl Drop for TlsTerminator {
     fn drop(&mut self) {
         self.listening.abort();
         for connection in locked(&self.connections).iter() {
@@ -225,11 +230,16 @@ fn locked<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn pass(config: Arc<ServerConfig>, stream: TcpStream, door: SocketAddr, seen: Arc<Mutex<Vec<Seen>>>) {
+async fn pass(
+    config: Arc<ServerConfig>,
+    stream: TcpStream,
+    door: SocketAddr,
+    seen: Arc<Mutex<Vec<TlsHandshake>>>,
+) {
     let Ok(mut inside) = TlsAcceptor::from(config).accept(stream).await else { return };
     let (_, session) = inside.get_ref();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    locked(&seen).push(Seen {
+    locked(&seen).push(TlsHandshake {
         name: session.server_name().map(str::to_owned),
         protocol: session.alpn_protocol().map(text),
         client: session.peer_certificates().is_some(),
@@ -239,14 +249,14 @@ async fn pass(config: Arc<ServerConfig>, stream: TcpStream, door: SocketAddr, se
     drop(copy_bidirectional(&mut inside, &mut outside).await);
 }
 
-fn config(signed: &Signed, clients: &Clients<'_>, protocols: &[&str]) -> Arc<ServerConfig> {
+fn config(signed: &SignedCertificate, clients: &ClientAuthMode<'_>, protocols: &[&str]) -> Arc<ServerConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("the library's own versions");
     let builder = match clients {
-        Clients::Anybody => builder.with_no_client_auth(),
-        Clients::SignedBy(authority) => {
+        ClientAuthMode::Anybody => builder.with_no_client_auth(),
+        ClientAuthMode::SignedBy(authority) => {
             let roots = Arc::new(authority.roots());
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
             builder.with_client_cert_verifier(verifier.expect("there is a root"))

@@ -3,39 +3,40 @@
 use serde_json::json;
 
 use crate::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
-    origin::{Act, Latch, Reply},
-    policy::Policy,
-    process::Pending,
-    site::Site,
+    origin::{Act, Latch, OriginReply},
+    policy::TestPolicy,
+    process::PendingRequest,
+    site::TestSite,
 };
 
 /// The request is held at its upstream, in the middle of the answer.
-pub struct Unlocked {
+pub struct UnlockedRequest {
     pub gateway: Gateway,
     /// The same policy, with the route that observes no longer: its key is `account/{header.x-account}`.
-    pub fencing: Policy,
-    pub request: Pending,
+    pub fencing: TestPolicy,
+    pub request: PendingRequest,
     pub latch: Latch,
 }
 
-impl Site {
+impl TestSite {
     /// Starts a gateway of this policy, whose first route only observes at `/pay`, and sends a request without an account.
     /// Returns when the request has arrived in full.
     ///
     /// # Panics
     /// If the request does not arrive, or has a token.
-    pub async fn passes_unlocked(&self, policy: Policy) -> Unlocked {
+    pub async fn passes_unlocked(&self, policy: TestPolicy) -> UnlockedRequest {
         let fencing = policy
             .with("/routes/0/match/path", "/pay")
             .with("/routes/0/fence/key", "account/{header.x-account}");
         let gateway =
             Gateway::start(&fencing.clone().with("/routes/0/fence/enforce", json!("observe"))).await;
         let latch = Latch::default();
-        self.origin.script("/pay", [Act::HoldInBody(latch.clone(), Reply::with_body(vec![7; 1 << 20]))]);
-        let request = gateway.begin(Ask::post("/pay"));
+        self.origin
+            .script("/pay", [Act::HoldInBody(latch.clone(), OriginReply::with_body(vec![7; 1 << 20]))]);
+        let request = gateway.begin(TestRequest::post("/pay"));
         assert_eq!(self.origin.request("/pay", 1).await.token(), None, "it names no account");
-        Unlocked { gateway, fencing, request, latch }
+        UnlockedRequest { gateway, fencing, request, latch }
     }
 }

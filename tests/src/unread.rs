@@ -2,18 +2,18 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use tempfile::TempDir;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
-    client::Ask, ensemble::free_ports, gateway::write_policy, patience::patiently, policy::Policy,
-    process::binary, scratch,
+    client::TestRequest, ensemble::free_ports, gateway::write_policy, patience::patiently,
+    policy::TestPolicy, process::binary, scratch,
 };
 
 /// A gateway or a guard whose log nobody reads.
-pub struct Unread {
-    child: Child,
+pub struct UnreadProcess {
+    child: ChildProcess,
     pub public: SocketAddr,
     pub admin: SocketAddr,
     _home: TempDir,
@@ -26,21 +26,21 @@ const SCRIPT: &str = r#"mkfifo "$0" && { setpriv --pdeathsig KILL sleep 600 < "$
 ///
 /// # Panics
 /// If the shell cannot be started.
-pub fn run_unread(home: &Path, environment: &[&str], arguments: &[&str]) -> Child {
+pub fn run_unread(home: &Path, environment: &[&str], arguments: &[&str]) -> ChildProcess {
     let pipe = home.join("log").display().to_string();
     let mut line = vec!["-c".to_owned(), SCRIPT.to_owned(), pipe, "env".to_owned()];
     line.extend(environment.iter().map(|word| (*word).to_owned()));
     line.push(binary().display().to_string());
     line.extend(arguments.iter().map(|word| (*word).to_owned()));
-    Child::spawn("sh", line).expect("setpriv")
+    ChildProcess::spawn("sh", line).expect("setpriv")
 }
 
-impl Unread {
+impl UnreadProcess {
     /// Starts a gateway and waits until it can grant.
     ///
     /// # Panics
     /// If it does not become ready.
-    pub async fn gateway(policy: Policy, environment: &[&str]) -> Self {
+    pub async fn gateway(policy: TestPolicy, environment: &[&str]) -> Self {
         Self::start(policy, "/listeners/public/address", environment, &["run", "--init"]).await
     }
 
@@ -48,13 +48,13 @@ impl Unread {
     ///
     /// # Panics
     /// If it does not become ready.
-    pub async fn guard(policy: Policy) -> Self {
+    pub async fn guard(policy: TestPolicy) -> Self {
         let ensemble = "6f2a3a52-6b1f-4a39-9d3e-2f3f0b6c8d11";
         let verb = ["guard", "--init", "--floor", "1", "--ensemble", ensemble];
         Self::start(policy, "/listener/address", &[], &verb).await
     }
 
-    async fn start(policy: Policy, listener: &str, environment: &[&str], verb: &[&str]) -> Self {
+    async fn start(policy: TestPolicy, listener: &str, environment: &[&str], verb: &[&str]) -> Self {
         let home = scratch::place();
         let [public, admin] = [0, 1].map(|n| SocketAddr::from(([127, 0, 0, 1], free_ports(2)[n])));
         let policy = policy.with(listener, public.to_string()).with("/admin/address", admin.to_string());
@@ -63,7 +63,7 @@ impl Unread {
         let child = run_unread(home.path(), environment, &arguments);
         // Polls: the process cannot tell.
         let ready = async {
-            while Ask::get("/ready").to(admin).await.map_or(0, |answer| answer.status) != 200 {
+            while TestRequest::get("/ready").to(admin).await.map_or(0, |answer| answer.status) != 200 {
                 sleep(Duration::from_millis(20)).await;
             }
         };

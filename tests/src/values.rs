@@ -1,10 +1,10 @@
 //! What a key template gets from a request of which only the path counts.
 
-use fencegate_policies::{key::Values, path::Bound};
+use fencegate_policies::{key::RequestValues, path::PathParams};
 
-pub struct FromPath<'a>(pub Bound<'a>);
+pub struct PathValues<'a>(pub PathParams<'a>);
 
-impl Values for FromPath<'_> {
+impl RequestValues for PathValues<'_> {
     fn path(&self, name: &str) -> Option<&str> {
         self.0.get(name)
     }

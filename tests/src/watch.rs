@@ -16,17 +16,17 @@ use tokio::{
 use crate::prometheus::Prometheus;
 
 /// A Prometheus that is told during its life whom to look at. Its rules are [hurried](crate::prometheus::hurried).
-pub struct Watch(Prometheus);
+pub struct AlertWatch(Prometheus);
 
 /// The gateways and guards of one test, as Prometheus knows them.
-pub struct Installation<'w> {
-    watch: &'w Watch,
+pub struct WatchedInstallation<'w> {
+    watch: &'w AlertWatch,
     job: String,
 }
 
 /// An alert that fires, or has fired.
 #[derive(Debug, Clone)]
-pub struct Firing {
+pub struct FiringAlert {
     pub alert: String,
     /// Rendered, with the labels filled in.
     pub annotations: Value,
@@ -37,10 +37,10 @@ const COMES: Duration = Duration::from_secs(45);
 /// The longest that a rule looks back for, and a machine that is busy.
 const GOES: Duration = Duration::from_secs(60);
 
-impl Watch {
+impl AlertWatch {
     /// The one that tests of this process share.
     pub async fn shared() -> &'static Self {
-        static WATCH: OnceCell<Watch> = OnceCell::const_new();
+        static WATCH: OnceCell<AlertWatch> = OnceCell::const_new();
         WATCH.get_or_init(Self::own).await
     }
 
@@ -50,10 +50,10 @@ impl Watch {
     }
 
     /// With jobs of its own.
-    pub fn installation(&self, name: &str) -> Installation<'_> {
+    pub fn installation(&self, name: &str) -> WatchedInstallation<'_> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let job = format!("fencegate-{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        Installation { watch: self, job }
+        WatchedInstallation { watch: self, job }
     }
 
     /// What fires now, or waits to.
@@ -66,7 +66,7 @@ impl Watch {
     }
 }
 
-impl Installation<'_> {
+impl WatchedInstallation<'_> {
     /// Looks at these from now on. Returns when each was seen twice: what counts from zero was seen at zero.
     ///
     /// # Panics
@@ -108,7 +108,7 @@ impl Installation<'_> {
     ///
     /// # Panics
     /// If it does not, or if what it says is not complete.
-    pub async fn fires(&self, alert: &str) -> Firing {
+    pub async fn fires(&self, alert: &str) -> FiringAlert {
         let fires = async {
             loop {
                 if let Some(found) = self.found(alert).await {
@@ -125,14 +125,14 @@ impl Installation<'_> {
         let text = annotations.to_string();
         assert!(!text.contains("{{") && !text.contains("<no value>"), "{found}");
         println!("{alert}: {}", annotations["summary"]);
-        Firing { alert: alert.to_owned(), annotations }
+        FiringAlert { alert: alert.to_owned(), annotations }
     }
 
     /// Polls until it fires no more.
     ///
     /// # Panics
     /// If it goes on.
-    pub async fn ends(&self, firing: &Firing) {
+    pub async fn ends(&self, firing: &FiringAlert) {
         let ends = async {
             while self.found(&firing.alert).await.is_some() {
                 sleep(Duration::from_millis(100)).await;

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// One request or response, spelled as on the wire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct WireMessage {
     /// Request line or status line, without its line end.
     pub start: String,
     /// Name and value of every field line, in order; the value without surrounding blanks.
@@ -17,7 +17,7 @@ pub struct Message {
 
 /// What a message without a length means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unframed {
+pub enum NoLengthMeaning {
     /// A request, or the response to HEAD: no body.
     Empty,
     /// A response: the body ends with the connection.
@@ -25,18 +25,18 @@ pub enum Unframed {
 }
 
 /// Reads messages off one direction of a connection; `seen` hears of every piece as it arrives.
-pub struct Reader<R> {
+pub struct MessageReader<R> {
     io: R,
-    seen: Tap,
+    seen: ByteTap,
     ahead: Vec<u8>,
     /// Before each piece, then a small one.
     pause: Option<Duration>,
 }
 
 /// Hears of every piece of input.
-type Tap = Box<dyn FnMut(&[u8]) + Send>;
+type ByteTap = Box<dyn FnMut(&[u8]) + Send>;
 
-impl Message {
+impl WireMessage {
     /// The value of the only field of this name, in any case. None if there is none.
     ///
     /// # Panics
@@ -62,7 +62,7 @@ impl Message {
     }
 }
 
-impl<R: AsyncRead + Unpin> Reader<R> {
+impl<R: AsyncRead + Unpin> MessageReader<R> {
     pub fn new(io: R, seen: impl FnMut(&[u8]) + Send + 'static) -> Self {
         Self { io, seen: Box::new(seen), ahead: Vec::new(), pause: None }
     }
@@ -78,20 +78,20 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     }
 
     /// Start line and fields; the body is still to be read.
-    pub async fn head(&mut self) -> io::Result<Message> {
+    pub async fn head(&mut self) -> io::Result<WireMessage> {
         let start = self.line().await?;
-        Ok(Message { start, fields: self.block().await?, ..Message::default() })
+        Ok(WireMessage { start, fields: self.block().await?, ..WireMessage::default() })
     }
 
     /// Completes a message with its body and trailers.
-    pub async fn body(&mut self, message: &mut Message, unframed: Unframed) -> io::Result<()> {
+    pub async fn body(&mut self, message: &mut WireMessage, unframed: NoLengthMeaning) -> io::Result<()> {
         if message.chunked() {
             return self.chunks(message).await;
         }
         match (message.length()?, unframed) {
             (Some(length), _) => message.body = self.exactly(length).await?,
-            (None, Unframed::Empty) => {}
-            (None, Unframed::UntilClose) => {
+            (None, NoLengthMeaning::Empty) => {}
+            (None, NoLengthMeaning::UntilClose) => {
                 while self.more().await? > 0 {}
                 message.body = std::mem::take(&mut self.ahead);
             }
@@ -114,7 +114,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         while self.more().await.is_ok_and(|count| count > 0) {}
     }
 
-    async fn chunks(&mut self, message: &mut Message) -> io::Result<()> {
+    async fn chunks(&mut self, message: &mut WireMessage) -> io::Result<()> {
         loop {
             let size = self.line().await?;
             let digits = size.split(';').next().unwrap_or_default().trim();
@@ -191,8 +191,8 @@ fn bad(what: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    async fn read(text: &str, unframed: Unframed) -> io::Result<Message> {
-        let mut reader = Reader::new(text.as_bytes(), |_| {});
+    async fn read(text: &str, unframed: NoLengthMeaning) -> io::Result<WireMessage> {
+        let mut reader = MessageReader::new(text.as_bytes(), |_| {});
         let mut message = reader.head().await?;
         reader.body(&mut message, unframed).await?;
         Ok(message)
@@ -206,7 +206,7 @@ mod tests {
     async fn look_alike_fields_and_trailers_keep_their_spelling() {
         let text = "POST /a HTTP/1.1\r\nFENCING_token: x\r\nTransfer-Encoding: chunked\r\n\r\n\
                     2;ext\r\nhi\r\n0\r\nfencing-Token:y\r\n\r\n";
-        let message = read(text, Unframed::Empty).await.expect("well formed");
+        let message = read(text, NoLengthMeaning::Empty).await.expect("well formed");
         assert_eq!(message.fields, pairs(&[("FENCING_token", "x"), ("Transfer-Encoding", "chunked")]));
         assert_eq!(message.trailers, pairs(&[("fencing-Token", "y")]));
         assert_eq!(message.body, b"hi");
@@ -215,9 +215,9 @@ mod tests {
     #[tokio::test]
     async fn every_framing_yields_the_same_body() {
         for (framing, unframed) in [
-            ("Content-Length: 2\r\n\r\nhi", Unframed::Empty),
-            ("Transfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", Unframed::Empty),
-            ("\r\nhi", Unframed::UntilClose),
+            ("Content-Length: 2\r\n\r\nhi", NoLengthMeaning::Empty),
+            ("Transfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", NoLengthMeaning::Empty),
+            ("\r\nhi", NoLengthMeaning::UntilClose),
         ] {
             let text = format!("HTTP/1.1 200 OK\r\n{framing}");
             assert_eq!(read(&text, unframed).await.expect(framing).body, b"hi", "{framing:?}");
@@ -227,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn a_message_that_ends_early_is_an_error_and_not_a_short_body() {
         for cut in ["POST / HT", "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nhi"] {
-            let error = read(cut, Unframed::Empty).await.expect_err(cut);
+            let error = read(cut, NoLengthMeaning::Empty).await.expect_err(cut);
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{cut:?}");
         }
     }

@@ -7,25 +7,25 @@ use fencegate::demo::child::Signal;
 use serde_json::json;
 
 use crate::{
-    client::{Answer, Ask},
-    gateway::{Gateway, Launch, Pending},
+    client::{ClientResponse, TestRequest},
+    gateway::{Gateway, GatewayLaunch, PendingRequest},
     history::ATTEMPT,
-    load::{Load, Plan, Told},
+    load::{AttemptResult, Load, LoadPlan},
     origin::Latch,
-    policy::Policy,
-    site::Site,
+    policy::TestPolicy,
+    site::TestSite,
 };
 
 /// All of it runs until it is dropped or stopped.
-pub struct Live {
-    pub site: Site,
+pub struct ZombieFixture {
+    pub site: TestSite,
     /// Slept until its session was over, woke, and had what it still wrote refused as stale.
     pub sleeper: Gateway,
     pub other: Gateway,
     /// Held by `other` until let go.
-    held: Option<(Pending, Latch)>,
+    held: Option<(PendingRequest, Latch)>,
     /// Wait for it, at both.
-    waiting: Vec<Pending>,
+    waiting: Vec<PendingRequest>,
     load: Load,
 }
 
@@ -38,7 +38,7 @@ pub const HELD: &str = "/pay/held";
 /// What a hostile client might call its account.
 pub const HOSTILE: &str = "/pay/%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E\"'";
 
-impl Live {
+impl ZombieFixture {
     /// # Panics
     /// If the accident does not happen as it has to.
     pub async fn start() -> Self {
@@ -49,8 +49,8 @@ impl Live {
     ///
     /// # Panics
     /// If the accident does not happen as it has to.
-    pub async fn of(more: impl Fn(Policy) -> Policy) -> Self {
-        let site = Site::fresh().await.comparing();
+    pub async fn of(more: impl Fn(TestPolicy) -> TestPolicy) -> Self {
+        let site = TestSite::fresh().await.comparing();
         site.origin.works_for(Duration::from_millis(4));
         let policy = |name: &str| {
             let hold = json!({"mode": "cached", "linger": "2s", "max_local": 16, "max_hold": "50ms"});
@@ -59,20 +59,21 @@ impl Live {
             more(policy.with("/upstreams/ledger/response_timeout", "120s"))
         };
         let sleeps = format!("1*sleep({})", SLEEP.as_millis());
-        let sleeper = Launch::new(&policy("gw-1")).failpoint("after_proof_check", &sleeps).start().await;
-        let other = Launch::new(&policy("gw-2")).start().await;
+        let sleeper =
+            GatewayLaunch::new(&policy("gw-1")).failpoint("after_proof_check", &sleeps).start().await;
+        let other = GatewayLaunch::new(&policy("gw-2")).start().await;
         tokio::join!(sleeper.becomes_ready(), other.becomes_ready());
         accident(&site, &sleeper, &other).await;
 
         let latch = site.origin.holds(HELD);
-        let holder = other.begin(Ask::post(HELD));
+        let holder = other.begin(TestRequest::post(HELD));
         site.origin.request(HELD, 1).await;
         let waiting = vec![
-            sleeper.begin(Ask::post(HELD)),
-            sleeper.begin(Ask::post(HELD)),
-            other.begin(Ask::post(HELD)),
+            sleeper.begin(TestRequest::post(HELD)),
+            sleeper.begin(TestRequest::post(HELD)),
+            other.begin(TestRequest::post(HELD)),
         ];
-        let plan = Plan {
+        let plan = LoadPlan {
             gateways: vec![sleeper.public, other.public],
             paths: (0..4).map(|key| format!("/pay/hot-{key}")).collect(),
             clients: 12,
@@ -81,7 +82,7 @@ impl Live {
         };
         let load = Load::start("live", &plan);
         for gateway in [&sleeper, &other] {
-            gateway.send(&Ask::post(HOSTILE).field(ATTEMPT, "hostile")).await;
+            gateway.send(&TestRequest::post(HOSTILE).field(ATTEMPT, "hostile")).await;
         }
         Self { site, sleeper, other, held: Some((holder, latch)), waiting, load }
     }
@@ -90,7 +91,7 @@ impl Live {
     ///
     /// # Panics
     /// If somebody who waited is not served.
-    pub async fn stop(mut self) -> Vec<Told> {
+    pub async fn stop(mut self) -> Vec<AttemptResult> {
         let told = self.load.stop().await;
         if let Some((holder, latch)) = self.held.take() {
             latch.let_go();
@@ -104,14 +105,14 @@ impl Live {
 }
 
 /// The sleeper stands between its check and its write until its session is over and another one has the key.
-async fn accident(site: &Site, sleeper: &Gateway, other: &Gateway) {
-    let late = sleeper.begin(Ask::post("/pay/accident"));
+async fn accident(site: &TestSite, sleeper: &Gateway, other: &Gateway) {
+    let late = sleeper.begin(TestRequest::post("/pay/accident"));
     sleeper.stands_at("after_proof_check").await;
     sleeper.signal(Signal::STOP);
-    let newer = other.send(&Ask::post("/pay/accident")).await;
+    let newer = other.send(&TestRequest::post("/pay/accident")).await;
     assert_eq!(newer.status, 200, "{newer:?}");
     sleeper.signal(Signal::CONT);
-    let answer: Answer = late.answer().await;
+    let answer: ClientResponse = late.answer().await;
     assert_eq!(answer.status, 412, "{answer:?}");
     assert_eq!(site.origin.log().records.iter().filter(|record| record.stale).count(), 1);
     sleeper.becomes_ready().await;

@@ -12,15 +12,15 @@ use std::{
     },
 };
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
+use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperConfig};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
 pub use self::{
-    own::{Backup, OwnZooKeeper, Stopped},
-    tree::{Followed, Tree},
+    own::{OwnZooKeeper, StoppedZooKeeper, ZooKeeperBackup},
+    tree::{LockNodeWatch, ZnodeTree},
 };
 use crate::scratch;
 
@@ -28,7 +28,7 @@ use crate::scratch;
 pub fn shared() -> SocketAddr {
     static SERVER: LazyLock<PrivateZooKeeper> = LazyLock::new(|| {
         let data = scratch::folder().join("zookeeper");
-        PrivateZooKeeper::start(&data, Settings::default()).expect("ZooKeeper starts")
+        PrivateZooKeeper::start(&data, ZooKeeperConfig::default()).expect("ZooKeeper starts")
     });
     SERVER.address()
 }

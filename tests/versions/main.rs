@@ -6,15 +6,15 @@ use std::{env, fs, net::SocketAddr, path::PathBuf, process::Command};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask,
-    gateway::Launch,
-    guard::Beside,
-    guarded::Guarded,
-    policy::Policy,
+    client::TestRequest,
+    gateway::GatewayLaunch,
+    guard::GuardFixture,
+    guarded::GuardedSite,
+    policy::TestPolicy,
     process::binary,
     rolling_load::RollingLoad,
     scratch,
-    site::Site,
+    site::TestSite,
     stored::{delaying, gateways_know, gateways_write, guard_knows, guard_writes},
 };
 
@@ -30,7 +30,7 @@ fn both_ways() -> [(PathBuf, PathBuf); 2] {
 #[tokio::test]
 async fn a_guard_knows_what_the_other_version_wrote() {
     for (writes, reads) in both_ways() {
-        let beside = Beside::fresh().await;
+        let beside = GuardFixture::fresh().await;
         let guard = guard_writes(&beside, &writes).await.of_version(&reads).start().await;
         guard_knows(&guard, &beside.origin).await;
     }
@@ -39,36 +39,37 @@ async fn a_guard_knows_what_the_other_version_wrote() {
 #[tokio::test]
 async fn gateways_know_what_the_other_version_wrote() {
     for (writes, reads) in both_ways() {
-        let (site, state) = (Site::fresh().await, scratch::place());
+        let (site, state) = (TestSite::fresh().await, scratch::place());
         gateways_write(&site, &writes, state.path()).await;
         gateways_know(&site, &reads).await;
         let policy = delaying(&site, "gw-5").with("/state_dir", state.path().display().to_string());
-        let gateway = Launch::new(&policy).of_version(&reads).start().await;
+        let gateway = GatewayLaunch::new(&policy).of_version(&reads).start().await;
         gateway.becomes_ready().await;
-        assert_eq!(gateway.send(&Ask::post("/pay/1")).await.status, 200);
+        assert_eq!(gateway.send(&TestRequest::post("/pay/1")).await.status, 200);
     }
 }
 
-fn policy(site: &Site, name: &str, address: SocketAddr) -> Policy {
+fn policy(site: &TestSite, name: &str, address: SocketAddr) -> TestPolicy {
     site.policy(name).cached().with("/listeners/public/address", address.to_string())
 }
 
 /// One version replaces the other, there and back again. While both run, they hand keys to each other.
 #[tokio::test]
 async fn gateways_of_both_versions_take_turns_under_load_and_no_request_fails() {
-    let (site, anywhere) = (Site::alone().await, SocketAddr::from(([127, 0, 0, 1], 0)));
-    let mut gateway = Launch::new(&policy(&site, "gw-0", anywhere)).of_version(&before()).start().await;
+    let (site, anywhere) = (TestSite::alone().await, SocketAddr::from(([127, 0, 0, 1], 0)));
+    let mut gateway =
+        GatewayLaunch::new(&policy(&site, "gw-0", anywhere)).of_version(&before()).start().await;
     gateway.becomes_ready().await;
     let address = gateway.public;
     // Another gateway of the version before. It stays, so that keys are handed over all the time.
-    let stays = Launch::new(&policy(&site, "gw-stays", anywhere)).of_version(&before()).start().await;
+    let stays = GatewayLaunch::new(&policy(&site, "gw-stays", anywhere)).of_version(&before()).start().await;
     stays.becomes_ready().await;
     let load = RollingLoad::on(&[address, stays.public]);
     for (round, version) in [binary(), before(), binary()].iter().enumerate() {
         let seen = site.origin.count("/read");
         site.origin.request("/read", seen + 20).await;
         let policy = policy(&site, &format!("gw-{}", round + 1), address);
-        let next = Launch::new(&policy).of_version(version).beside().start().await;
+        let next = GatewayLaunch::new(&policy).of_version(version).beside().start().await;
         next.becomes_ready().await;
         gateway.signal(Signal::TERM);
         assert_eq!(gateway.exit().await.code(), Some(0), "round {round}");
@@ -81,12 +82,12 @@ async fn gateways_of_both_versions_take_turns_under_load_and_no_request_fails() 
 #[tokio::test]
 async fn gateway_and_guard_of_different_versions_understand_each_other() {
     for (gateways, guards) in both_ways() {
-        let guarded = Guarded::fresh().await;
+        let guarded = GuardedSite::fresh().await;
         let guard = guarded.launch().await.of_version(&guards).start().await;
         let policy = guarded.policy("gw-1", &[guard.public]);
-        let gateway = Launch::new(&policy).of_version(&gateways).start().await;
+        let gateway = GatewayLaunch::new(&policy).of_version(&gateways).start().await;
         gateway.becomes_ready().await;
-        let answer = gateway.send(&Ask::post("/pay/7")).await;
+        let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let token = answer.token().expect("a token");
         guard.marked("account/7", token.number()).await;
@@ -103,7 +104,7 @@ async fn what_the_version_before_stores_is_kept() {
     drop(fs::remove_dir_all(&kept));
     let state = kept.join("state_dir");
     fs::create_dir_all(&state).expect("our own tree");
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let nodes = gateways_write(&site, &before(), &state).await;
     let nodes: Vec<String> = nodes.iter().map(|node| format!("  {node}")).collect();
     fs::write(kept.join("nodes.json"), format!("[\n{}\n]\n", nodes.join(",\n"))).expect("our own tree");
@@ -112,7 +113,7 @@ async fn what_the_version_before_stores_is_kept() {
             fs::remove_file(left).expect("our own tree");
         }
     }
-    let beside = Beside::fresh().await;
+    let beside = GuardFixture::fresh().await;
     let launch = guard_writes(&beside, &before()).await;
     let packed = Command::new("gzip").arg("-9nc").arg(launch.store()).output().expect("gzip");
     assert!(packed.status.success(), "{packed:?}");

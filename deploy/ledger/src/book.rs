@@ -9,24 +9,24 @@ use fencegate_upstream::{NotClaimed, Number};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use serde::Serialize;
 
-use crate::marks::{RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN, Raising};
+use crate::marks::{MarkTransaction, RAISE_NUMBER, RAISE_TOKEN, READ_NUMBER, READ_TOKEN};
 use crate::order::{Change, Order, Resource};
 use crate::stamp::{Compare, Stamp};
 
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct LedgerStore {
     /// Writers queue for this mutex, because SQLite itself would only sleep and try again.
     writer: Mutex<Connection>,
     /// Reads the last commit, even while a writer is at work.
     reader: Mutex<Connection>,
-    refusals: Mutex<Refusals>,
+    refusals: Mutex<RefusalStats>,
     work_time: Duration,
     /// The temporary folder, which is deleted on drop.
     _folder: Option<tempfile::TempDir>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum OrderOutcome {
     /// The new balance of each changed resource, and the number of the last recorded execution.
     Done {
         balances: Vec<i64>,
@@ -57,7 +57,7 @@ pub(crate) struct Execution {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Refusals {
+pub(crate) struct RefusalStats {
     pub(crate) stale: u64,
     pub(crate) latest: Option<Refusal>,
 }
@@ -81,7 +81,7 @@ const SCHEMA: &str = "
         change INTEGER NOT NULL, begin_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, effective INTEGER NOT NULL
     ) STRICT;";
 
-impl Book {
+impl LedgerStore {
     /// Opens or makes the database in `file`. What it acknowledged survives a power failure.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Book {
         order: &Order,
         stamp: &Stamp,
         compare: Compare,
-    ) -> rusqlite::Result<Outcome> {
+    ) -> rusqlite::Result<OrderOutcome> {
         match compare {
             Compare::Token => self.execute_fenced(order, stamp, RAISE_TOKEN),
             Compare::Number => self.execute_fenced(order, stamp, RAISE_NUMBER),
@@ -131,13 +131,13 @@ impl Book {
     }
 
     /// The comparison, the effect and its record are one transaction.
-    fn execute_fenced(&self, order: &Order, stamp: &Stamp, raise: &str) -> rusqlite::Result<Outcome> {
+    fn execute_fenced(&self, order: &Order, stamp: &Stamp, raise: &str) -> rusqlite::Result<OrderOutcome> {
         let mut writer = locked(&self.writer);
         // Immediate takes the write lock first, so that the rows read below do not change before the commit.
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let begin_ns = now_ns();
         if !self.claimed(&transaction, raise, &order.keys(), stamp, &order.operation)? {
-            return Ok(Outcome::Stale);
+            return Ok(OrderOutcome::Stale);
         }
 
         let before = balances(&transaction, order)?;
@@ -184,7 +184,7 @@ impl Book {
         operation: &str,
     ) -> rusqlite::Result<bool> {
         let fence = stamp.fence.as_ref().expect("what is compared has passed the layer");
-        let mut raising = Raising { transaction, statement, stamp, stale: None };
+        let mut raising = MarkTransaction { transaction, statement, stamp, stale: None };
         match fence.claim_keys(&mut raising, keys) {
             Ok(()) => return Ok(true),
             Err(NotClaimed::Database(error)) => return Err(error),
@@ -200,7 +200,7 @@ impl Book {
 
     /// Read, work, write, without a transaction and without a comparison. Two runs at once lose one of the effects, and
     /// a late one overwrites a newer one. This is the accident that fencing prevents, kept here for the demo.
-    fn execute_naively(&self, order: &Order, stamp: &Stamp) -> rusqlite::Result<Outcome> {
+    fn execute_naively(&self, order: &Order, stamp: &Stamp) -> rusqlite::Result<OrderOutcome> {
         let begin_ns = now_ns();
         let before = balances(&locked(&self.reader), order)?;
         thread::sleep(self.work_time);
@@ -242,7 +242,7 @@ impl Book {
     }
 
     /// Refusals since the start of the process.
-    pub(crate) fn refusals(&self) -> Refusals {
+    pub(crate) fn refusals(&self) -> RefusalStats {
         locked(&self.refusals).clone()
     }
 
@@ -280,7 +280,7 @@ fn applied(
     stamp: &Stamp,
     begin_ns: i64,
     before: &[i64],
-) -> rusqlite::Result<Outcome> {
+) -> rusqlite::Result<OrderOutcome> {
     let mut balances = Vec::with_capacity(before.len());
     let mut missing = None;
     for (change, before) in order.changes.iter().zip(before) {
@@ -303,8 +303,8 @@ fn applied(
         sequence = record(connection, &order.operation, change, stamp, begin_ns, missing.is_none())?;
     }
     Ok(match missing {
-        None => Outcome::Done { balances, sequence },
-        Some(available) => Outcome::Insufficient { available },
+        None => OrderOutcome::Done { balances, sequence },
+        Some(available) => OrderOutcome::Insufficient { available },
     })
 }
 

@@ -22,8 +22,8 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::book::Book;
-use crate::stamp::{Compare, Fields};
+use crate::book::LedgerStore;
+use crate::stamp::{Compare, FieldNames};
 
 /// A sample payment and stock service that compares fencing tokens in its own transaction.
 #[derive(Debug, Parser)]
@@ -57,10 +57,10 @@ struct Arguments {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     let book = match &arguments.database {
-        Some(file) => Book::open(file, arguments.work_time)?,
-        None => Book::temporary(arguments.work_time)?,
+        Some(file) => LedgerStore::open(file, arguments.work_time)?,
+        None => LedgerStore::temporary(arguments.work_time)?,
     };
-    let fields = Fields {
+    let fields = FieldNames {
         token: arguments.token_field,
         number: arguments.number_field,
         clock_error: arguments.clock_error,

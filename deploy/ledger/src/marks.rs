@@ -6,7 +6,7 @@ use rusqlite::params;
 use crate::stamp::Stamp;
 
 /// A transaction in which marks are raised.
-pub(crate) struct Raising<'t> {
+pub(crate) struct MarkTransaction<'t> {
     pub(crate) transaction: &'t rusqlite::Transaction<'t>,
     pub(crate) statement: &'t str,
     pub(crate) stamp: &'t Stamp,
@@ -41,7 +41,7 @@ pub(crate) const READ_NUMBER: &str = "
     SET read_token = max(read_token, excluded.read_token), read_number = max(read_number, excluded.read_number)
     WHERE excluded.read_number >= marks.number";
 
-impl Transaction for Raising<'_> {
+impl Transaction for MarkTransaction<'_> {
     type Error = rusqlite::Error;
 
     /// The row gets both token and number; the statement compares one of them.

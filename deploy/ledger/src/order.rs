@@ -26,7 +26,7 @@ pub(crate) enum Resource {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadOrder {
+pub(crate) enum ParseOrderError {
     #[error("an id has 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`")]
     Id,
     #[error("`operation` has 1 to 128 characters")]
@@ -54,7 +54,7 @@ impl Order {
         operation: String,
         direction: Direction,
         amount: i64,
-    ) -> Result<Self, BadOrder> {
+    ) -> Result<Self, ParseOrderError> {
         checked(&operation, amount)?;
         let amount = match direction {
             Direction::Give => amount,
@@ -72,10 +72,10 @@ impl Order {
         to: Resource,
         operation: String,
         amount: i64,
-    ) -> Result<Self, BadOrder> {
+    ) -> Result<Self, ParseOrderError> {
         checked(&operation, amount)?;
         if from == to {
-            return Err(BadOrder::ToItself);
+            return Err(ParseOrderError::ToItself);
         }
         let changes = vec![Change { resource: from, amount: -amount }, Change { resource: to, amount }];
         Ok(Self { operation, changes })
@@ -89,12 +89,12 @@ impl Order {
     }
 }
 
-fn checked(operation: &str, amount: i64) -> Result<(), BadOrder> {
+fn checked(operation: &str, amount: i64) -> Result<(), ParseOrderError> {
     if operation.is_empty() || operation.chars().count() > 128 {
-        return Err(BadOrder::Operation);
+        return Err(ParseOrderError::Operation);
     }
     if !(1..=MOST).contains(&amount) {
-        return Err(BadOrder::Amount);
+        return Err(ParseOrderError::Amount);
     }
     Ok(())
 }
@@ -102,13 +102,13 @@ fn checked(operation: &str, amount: i64) -> Result<(), BadOrder> {
 impl Resource {
     /// # Errors
     /// [`BadOrder::Id`].
-    pub(crate) fn account(id: &str) -> Result<Self, BadOrder> {
+    pub(crate) fn account(id: &str) -> Result<Self, ParseOrderError> {
         id_parsed(id).map(Self::Account)
     }
 
     /// # Errors
     /// [`BadOrder::Id`].
-    pub(crate) fn sku(id: &str) -> Result<Self, BadOrder> {
+    pub(crate) fn sku(id: &str) -> Result<Self, ParseOrderError> {
         id_parsed(id).map(Self::Sku)
     }
 
@@ -131,11 +131,11 @@ impl fmt::Display for Resource {
     }
 }
 
-fn id_parsed(id: &str) -> Result<String, BadOrder> {
+fn id_parsed(id: &str) -> Result<String, ParseOrderError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if (1..=64).contains(&id.len()) && id.bytes().all(allowed) {
         Ok(id.to_owned())
     } else {
-        Err(BadOrder::Id)
+        Err(ParseOrderError::Id)
     }
 }

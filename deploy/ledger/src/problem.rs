@@ -7,17 +7,17 @@ use axum::response::{IntoResponse, Response};
 use fencegate_upstream::{Answers, Refusal};
 use serde_json::json;
 
-use crate::order::BadOrder;
+use crate::order::ParseOrderError;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Problem {
+pub(crate) enum ApiError {
     /// A refusal of the fencing layer.
     #[error("{}", .0.title())]
     Fence(Refusal),
     #[error("the body is not the expected JSON: {0}")]
     Body(#[from] serde_json::Error),
     #[error(transparent)]
-    Order(#[from] BadOrder),
+    Order(#[from] ParseOrderError),
     #[error("{available} are there, which is not enough")]
     Insufficient { available: i64 },
     #[error("nothing is here")]
@@ -27,7 +27,7 @@ pub(crate) enum Problem {
     Database(#[from] rusqlite::Error),
 }
 
-impl Problem {
+impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
             // A request without a token is as wrong as one with a broken token, because all requests should come
@@ -54,15 +54,15 @@ impl Problem {
 
 /// The refusals of the layer, in the words of this service.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Problems;
+pub(crate) struct ProblemResponder;
 
-impl Answers<Body> for Problems {
+impl Answers<Body> for ProblemResponder {
     fn answer(&self, refusal: Refusal) -> Response {
-        Problem::Fence(refusal).into_response()
+        ApiError::Fence(refusal).into_response()
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         if let Self::Database(cause) = &self {
             eprintln!("the database failed: {cause}");

@@ -19,7 +19,7 @@ pub(crate) enum Compare {
 
 /// The names of the header fields, and how `Fencing-Not-After` is read.
 #[derive(Debug, Clone)]
-pub(crate) struct Fields {
+pub(crate) struct FieldNames {
     pub(crate) token: HeaderName,
     pub(crate) number: HeaderName,
     /// `None`: the moment is not looked at.
@@ -36,7 +36,7 @@ pub(crate) struct Stamp {
 
 impl Compare {
     /// The settings of the layer; `None` if nothing is compared. The keys are those of the order.
-    pub(crate) fn settings(self, fields: &Fields) -> Option<Settings> {
+    pub(crate) fn settings(self, fields: &FieldNames) -> Option<Settings> {
         let compare = match self {
             Self::Token => upstream::Compare::Token,
             Self::Number => upstream::Compare::Number,
@@ -60,7 +60,7 @@ impl Stamp {
     }
 
     /// The fields as far as they can be read, for the record of a service that compares nothing.
-    pub(crate) fn offered(headers: &HeaderMap, fields: &Fields) -> Self {
+    pub(crate) fn offered(headers: &HeaderMap, fields: &FieldNames) -> Self {
         let one = |field| {
             let mut values = headers.get_all(field).iter();
             values.next().filter(|_| values.next().is_none())
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn who_compares_nothing_takes_what_comes() {
-        let fields = Fields {
+        let fields = FieldNames {
             token: "fencing-token".parse().unwrap(),
             number: "fencing-number".parse().unwrap(),
             clock_error: None,

@@ -13,11 +13,11 @@ use aws_lc_rs::{
 };
 use tracing::{error, info};
 
-use fencegate_guard::ticket::{BadFile, secret};
+use fencegate_guard::ticket::{KeyFileError, secret};
 
 /// A token that callers must show. Clones share it.
 #[derive(Clone)]
-pub struct Bearer {
+pub struct BearerToken {
     file: PathBuf,
     /// All digests have one length, so the comparison tells nothing about the length of the token.
     digest: Arc<RwLock<Digest>>,
@@ -30,23 +30,23 @@ pub const LEAST: usize = 16;
 
 /// Why there is no token. Quotes nothing of the file.
 #[derive(Debug, thiserror::Error)]
-pub enum BadBearer {
+pub enum BearerTokenError {
     #[error(transparent)]
-    File(#[from] BadFile),
+    File(#[from] KeyFileError),
     #[error(
         "FG0512: the token in {path} has fewer than {LEAST} bytes, or is no single line of visible ASCII; write one with `openssl rand -hex 32`"
     )]
     Token { path: PathBuf },
 }
 
-impl fmt::Debug for Bearer {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bearer").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
-impl Bearer {
-    pub fn open(file: &Path) -> Result<Self, BadBearer> {
+impl BearerToken {
+    pub fn open(file: &Path) -> Result<Self, BearerTokenError> {
         let digest = Arc::new(RwLock::new(read(file)?));
         Ok(Self { file: file.to_owned(), digest })
     }
@@ -87,11 +87,11 @@ impl Bearer {
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);
 
-fn read(file: &Path) -> Result<Digest, BadBearer> {
+fn read(file: &Path) -> Result<Digest, BearerTokenError> {
     let text = secret(file)?;
     let token = text.trim_ascii();
     let good = token.len() >= LEAST && token.iter().all(u8::is_ascii_graphic);
-    if good { Ok(of(token)) } else { Err(BadBearer::Token { path: file.to_owned() }) }
+    if good { Ok(of(token)) } else { Err(BearerTokenError::Token { path: file.to_owned() }) }
 }
 
 fn of(token: &[u8]) -> Digest {

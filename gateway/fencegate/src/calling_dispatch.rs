@@ -7,14 +7,14 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use hyper::header::HeaderValue;
 
 /// A ticket that a request shows and that a gateway of the installation has signed.
-pub enum ShownTicket {
-    Good(Rc<CallingDispatch>),
+pub enum CallerTicket {
+    Valid(Rc<CallbackOrigin>),
     /// The ticket no longer counts, and why.
-    Spent(&'static str),
+    Expired(&'static str),
 }
 
 /// The dispatch, as the gateway that sent it has described it. Only that gateway knows whether it is still in flight.
-pub struct CallingDispatch {
+pub struct CallbackOrigin {
     /// All keys of its tenure, sorted.
     pub keys: Rc<[ResourceKey]>,
     pub token: Token,

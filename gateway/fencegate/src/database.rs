@@ -3,33 +3,35 @@
 use std::{path::PathBuf, sync::Arc};
 
 use fencegate_guard::{
-    postgres::{NotUsable, Place, SCHEMA},
-    ticket::{BadFile, secret},
+    postgres::{PostgresConfig, SCHEMA, UnusableDatabaseError},
+    ticket::{KeyFileError, secret},
 };
 use fencegate_policies::plan;
-use fencegate_process::client_tls::{self, BadTls};
+use fencegate_process::client_tls::{self, ClientTlsError};
 
 /// Why the address of the database is not known. Contains nothing of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum NoPlace {
+pub enum StoreConfigError {
     #[error("read the address of the database")]
-    File(#[from] BadFile),
+    File(#[from] KeyFileError),
     #[error("FG0540: {path} has more in it than one line with the address of a database")]
     Lines { path: PathBuf },
     #[error("FG0540: in {path}")]
-    Url { path: PathBuf, source: NotUsable },
+    Url { path: PathBuf, source: UnusableDatabaseError },
     #[error("speak TLS with the database")]
-    Tls(#[from] BadTls),
+    Tls(#[from] ClientTlsError),
 }
 
 /// Reads the files.
-pub(crate) fn place(from: &plan::Postgres) -> Result<Place, NoPlace> {
+pub(crate) fn place(from: &plan::PostgresLocation) -> Result<PostgresConfig, StoreConfigError> {
     let path = || from.url_file.clone();
-    let text = String::from_utf8(secret(&from.url_file)?).map_err(|_| NoPlace::Lines { path: path() })?;
+    let text =
+        String::from_utf8(secret(&from.url_file)?).map_err(|_| StoreConfigError::Lines { path: path() })?;
     let url = text.trim();
     if url.is_empty() || url.contains(char::is_whitespace) {
-        return Err(NoPlace::Lines { path: path() });
+        return Err(StoreConfigError::Lines { path: path() });
     }
     let secured = from.tls.as_ref().map(client_tls::config).transpose()?.map(Arc::new);
-    Place::parse(url, secured, SCHEMA).map_err(|source| NoPlace::Url { path: path(), source })
+    PostgresConfig::parse(url, secured, SCHEMA)
+        .map_err(|source| StoreConfigError::Url { path: path(), source })
 }

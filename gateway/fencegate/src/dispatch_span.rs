@@ -6,7 +6,7 @@ use fencegate_policies::not_after::NotAfter;
 
 /// The time in which a dispatch may be begun.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
+pub struct DispatchWindow {
     pub not_after: NotAfter,
     /// How long it is.
     pub left: Duration,

@@ -7,34 +7,34 @@ mod term;
 
 use std::sync::Arc;
 
-use fencegate_http::upstream::fleet::Fleets;
+use fencegate_http::upstream::fleet::Upstreams;
 use fencegate_policies::plan::{Plan, UpstreamId};
 use fencegate_process::failpoint;
 
 pub use self::{
-    entrance::{Entering, Entrance},
-    term::{Opening, Running, Term},
+    entrance::{CountedEntry, EntryCounter},
+    term::{GenerationSwitch, KeyGeneration, RequestToken},
 };
 use self::{
-    kin::{KeyChange, Known, groups},
+    kin::{KeyChange, TrackedUpstream, groups},
     term::distinct,
 };
 
 /// One plan as all workers serve it.
 #[derive(Debug)]
-pub struct Edition {
+pub struct ActiveConfig {
     pub plan: Arc<Plan>,
-    pub fleets: Arc<Fleets>,
+    pub fleets: Arc<Upstreams>,
     /// The service of each upstream of the plan, by its number. Behind these, the services of older plans that still
     /// have requests under way.
-    known: Vec<Known>,
+    known: Vec<TrackedUpstream>,
     /// Terms of requests that may now belong to another route. Only the request itself could tell to which one.
-    moved: Vec<Arc<Term>>,
+    moved: Vec<Arc<KeyGeneration>>,
 }
 
-impl Edition {
-    pub fn first(plan: Arc<Plan>, fleets: Arc<Fleets>) -> Arc<Self> {
-        let known = kin::upstreams(&plan).map(|upstream| upstream.within(Term::open())).collect();
+impl ActiveConfig {
+    pub fn first(plan: Arc<Plan>, fleets: Arc<Upstreams>) -> Arc<Self> {
+        let known = kin::upstreams(&plan).map(|upstream| upstream.within(KeyGeneration::open())).collect();
         Arc::new(Self { plan, fleets, known, moved: Vec::new() })
     }
 
@@ -53,15 +53,15 @@ impl Edition {
     pub fn after(
         old: &Self,
         plan: Arc<Plan>,
-        fleets: Arc<Fleets>,
+        fleets: Arc<Upstreams>,
         rekeyed: &[String],
-    ) -> (Arc<Self>, Vec<Opening>) {
+    ) -> (Arc<Self>, Vec<GenerationSwitch>) {
         let mut openings = Vec::new();
         let (mut known, mut left) = (vec![None; plan.upstreams.len()], Vec::new());
         let mut moved = old.still_moved();
         for group in groups((&old.plan, old.still_known()), &plan, rekeyed) {
             let mut before = group.terms();
-            if group.keys == KeyChange::Wander {
+            if group.keys == KeyChange::Moved {
                 moved = distinct(moved.into_iter().chain(before));
                 before = moved.clone();
             }
@@ -70,11 +70,11 @@ impl Edition {
                 continue;
             }
             let term = match before.as_slice() {
-                [] => Term::open(),
-                _ if failpoint::is_off("rule_inheritance") => Term::open(),
-                [same] if group.keys == KeyChange::Stay => same.clone(),
+                [] => KeyGeneration::open(),
+                _ if failpoint::is_off("rule_inheritance") => KeyGeneration::open(),
+                [same] if group.keys == KeyChange::Same => same.clone(),
                 _ => {
-                    let (term, opening) = Term::behind(before);
+                    let (term, opening) = KeyGeneration::behind(before);
                     openings.push(opening);
                     term
                 }
@@ -89,8 +89,8 @@ impl Edition {
     }
 
     /// The terms of plans before `new`, whose requests hold locks that `new` does not know any more.
-    pub fn left(old: &Self, new: &Self) -> Vec<Arc<Term>> {
-        let stay = |term: &Arc<Term>| {
+    pub fn left(old: &Self, new: &Self) -> Vec<Arc<KeyGeneration>> {
+        let stay = |term: &Arc<KeyGeneration>| {
             new.known[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.term, term))
         };
         let before = old.known.iter().map(|known| &known.term).chain(&old.moved);
@@ -98,13 +98,13 @@ impl Edition {
     }
 
     /// Nothing begins in these terms: the workers have turned since.
-    fn still_moved(&self) -> Vec<Arc<Term>> {
+    fn still_moved(&self) -> Vec<Arc<KeyGeneration>> {
         self.moved.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
     /// All known services but those that an older plan left and whose requests are over. No worker takes a request
     /// for these any more. For a service of the present plan a request may come at any time.
-    fn still_known(&self) -> Vec<&Known> {
+    fn still_known(&self) -> Vec<&TrackedUpstream> {
         let (in_plan, left) = self.known.split_at(self.plan.upstreams.len());
         in_plan.iter().chain(left.iter().filter(|left| !left.term.is_over())).collect()
     }
@@ -117,7 +117,7 @@ impl Edition {
     }
 
     /// Counts a fenced request. Keep this as long as anything of the request runs.
-    pub fn runs(&self, upstream: UpstreamId) -> Running {
+    pub fn runs(&self, upstream: UpstreamId) -> RequestToken {
         self.known[upstream.0].term.runs()
     }
 

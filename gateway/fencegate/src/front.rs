@@ -15,11 +15,11 @@ use std::{
 use fencegate_http::{
     body::Reply,
     listen::{
-        responder::{Answered, Answers, Asked, Refused},
-        time_limit::Limit,
+        responder::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture},
+        time_limit::TimeLimit,
     },
 };
-use fencegate_process::{said::Brief, shown};
+use fencegate_process::{said::HumanDuration, shown};
 use hyper::{
     StatusCode, Version,
     header::{CONNECTION, HeaderMap, HeaderValue},
@@ -28,23 +28,23 @@ use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-pub use self::arrived::Arrived;
+pub use self::arrived::RawRequest;
 use crate::{
-    access::{Audience, Entry},
-    edition::{Entering, Entrance},
+    access::{PlanSinks, RequestReporter},
+    edition::{CountedEntry, EntryCounter},
     headers::{FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
     metrics::{RouteMetrics, WorkerMetrics},
-    notes::{Notes, Replayed},
+    notes::{ReplayExtent, RequestContext},
     refusal::{Outcome, Reason, Refusal},
     siblings::outcome::announce_trailers,
-    step::Serve,
+    step::Handler,
 };
 
 /// Serves the connections of one worker.
 #[derive(Clone)]
-pub struct Front {
+pub struct Frontend {
     /// Looked up for each request, so that a reload can replace it between two requests.
-    desk: Rc<RefCell<Desk>>,
+    desk: Rc<RefCell<PipelineInstance>>,
     role: Role,
     /// The process drains. Every answer asks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
@@ -53,11 +53,11 @@ pub struct Front {
 
 /// The steps of one plan, and the counts of its requests.
 #[derive(Clone)]
-pub struct Desk {
-    steps: Rc<dyn Steps>,
+pub struct PipelineInstance {
+    steps: Rc<dyn Pipeline>,
     metrics: Rc<WorkerMetrics>,
-    audience: Option<Rc<Audience>>,
-    entering: Rc<Entering>,
+    audience: Option<Rc<PlanSinks>>,
+    entering: Rc<EntryCounter>,
 }
 
 /// The role in which this process answers.
@@ -65,7 +65,7 @@ pub struct Desk {
 pub enum Role {
     Gateway,
     /// To other gateways, which read the reason of a refusal.
-    Holder,
+    Peer,
     /// Its refusals carry a word for the gateway.
     Guard,
     /// As [`Role::Guard`], but of what the service answers it knows no outcome.
@@ -79,21 +79,21 @@ impl Role {
     }
 }
 
-impl Desk {
-    pub fn new(steps: impl Serve<Arrived>, metrics: Rc<WorkerMetrics>) -> Self {
+impl PipelineInstance {
+    pub fn new(steps: impl Handler<RawRequest>, metrics: Rc<WorkerMetrics>) -> Self {
         Self { steps: Rc::new(steps), metrics, audience: None, entering: Rc::default() }
     }
 
     /// Reports each request to `audience`.
     #[must_use]
-    pub fn telling(self, audience: Option<Rc<Audience>>) -> Self {
+    pub fn telling(self, audience: Option<Rc<PlanSinks>>) -> Self {
         Self { audience, ..self }
     }
 }
 
-impl Front {
+impl Frontend {
     /// `drain`: from then on each answer asks its client to go elsewhere with the next request.
-    pub fn new(desk: Desk, role: Role, drain: CancellationToken) -> Self {
+    pub fn new(desk: PipelineInstance, role: Role, drain: CancellationToken) -> Self {
         let drains = Rc::new(Cell::new(drain.is_cancelled()));
         let noted = drains.clone();
         spawn_local(async move {
@@ -105,27 +105,27 @@ impl Front {
 
     /// Uses `desk` from the next request on; requests that have begun stay where they are. The returned future ends
     /// when every request that has looked up the old desk is counted under its plan.
-    pub fn turn_to(&self, desk: Desk) -> impl Future<Output = ()> + use<> {
-        let Desk { entering, .. } = self.desk.replace(desk);
+    pub fn turn_to(&self, desk: PipelineInstance) -> impl Future<Output = ()> + use<> {
+        let PipelineInstance { entering, .. } = self.desk.replace(desk);
         async move { entering.nobody().await }
     }
 
     /// The same steps, for connections of other gateways.
     pub fn to_gateways(&self) -> Self {
-        Self { role: Role::Holder, ..self.clone() }
+        Self { role: Role::Peer, ..self.clone() }
     }
 }
 
-impl Answers for Front {
-    fn answer(&self, asked: Asked) -> Answered {
+impl HttpHandler for Frontend {
+    fn answer(&self, asked: IncomingRequest) -> ResponseFuture {
         // No await in here: a request that is not counted has not seen this desk.
-        let Desk { steps, metrics, audience, entering } = self.desk.borrow().clone();
+        let PipelineInstance { steps, metrics, audience, entering } = self.desk.borrow().clone();
         let entrance = entering.enter();
         let (role, drains) = (self.role, self.drains.clone());
-        steps.answer(Visited { asked, metrics, audience, role, drains, entrance })
+        steps.answer(PipelineRequest { asked, metrics, audience, role, drains, entrance })
     }
 
-    fn refuse(&self, refused: Refused, took: Duration) -> Reply {
+    fn refuse(&self, refused: RequestRejection, took: Duration) -> Reply {
         let (desk, refusal) = (self.desk.borrow(), Refusal::from(refused));
         let route = desk.metrics.unrouted();
         route.rejected(refusal.reason);
@@ -136,42 +136,42 @@ impl Answers for Front {
 }
 
 /// A request, and the desk that serves it.
-struct Visited {
-    asked: Asked,
+struct PipelineRequest {
+    asked: IncomingRequest,
     metrics: Rc<WorkerMetrics>,
-    audience: Option<Rc<Audience>>,
+    audience: Option<Rc<PlanSinks>>,
     role: Role,
     drains: Rc<Cell<bool>>,
-    entrance: Entrance,
+    entrance: CountedEntry,
 }
 
 /// All steps behind one pointer. Their type contains every step in the one before. Without the pointer, the code that
 /// serves connections would be compiled once more for it, at several times the size of everything else.
-trait Steps {
-    fn answer(self: Rc<Self>, visited: Visited) -> Answered;
+trait Pipeline {
+    fn answer(self: Rc<Self>, visited: PipelineRequest) -> ResponseFuture;
 }
 
-impl<S: Serve<Arrived>> Steps for S {
-    fn answer(self: Rc<Self>, visited: Visited) -> Answered {
-        let Visited { asked, metrics, audience, role, drains, entrance } = visited;
-        let Asked { http, peer, exchange, answering, head } = asked;
+impl<S: Handler<RawRequest>> Pipeline for S {
+    fn answer(self: Rc<Self>, visited: PipelineRequest) -> ResponseFuture {
+        let PipelineRequest { asked, metrics, audience, role, drains, entrance } = visited;
+        let IncomingRequest { http, peer, exchange, answering, head } = asked;
         let goes_on = http.version() == Version::HTTP_2;
         // HTTP/1.0 has no interim answers, and other gateways do not wait for them.
-        let goes_before = http.version() == Version::HTTP_11 && role != Role::Holder;
+        let goes_before = http.version() == Version::HTTP_11 && role != Role::Peer;
         Box::pin(async move {
-            let notes = Rc::<Notes>::default();
-            notes.of_gateways.set(role == Role::Holder);
+            let notes = Rc::<RequestContext>::default();
+            notes.of_gateways.set(role == Role::Peer);
             notes.entrance.replace(Some(entrance));
             notes.head.replace(head);
-            let begin = |audience| Entry::begin(audience, http.method(), http.uri(), &peer, &notes);
+            let begin = |audience| RequestReporter::begin(audience, http.method(), http.uri(), &peer, &notes);
             let entry = audience.as_ref().map(begin);
-            let visit = Visit::begin(metrics, notes.clone(), role, entry);
+            let visit = InProgress::begin(metrics, notes.clone(), role, entry);
             let says = goes_before.then(|| exchange.interims().cloned()).flatten();
             if let Some(interims) = &says {
                 let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
                 notes.interims.get_or_init(|| saying);
             }
-            let answer = self.serve(Arrived { http, notes: notes.clone(), peer }).await;
+            let answer = self.serve(RawRequest { http, notes: notes.clone(), peer }).await;
             // A request without a route ends here for its plan; its answer may still take long.
             notes.entrance.take();
             if let Some(interims) = &says {
@@ -206,17 +206,22 @@ fn slow(refusal: &Refusal) -> Refusal {
 }
 
 /// One request, up to the head of its answer. If it is dropped before that, its client has left.
-struct Visit {
+struct InProgress {
     metrics: Rc<WorkerMetrics>,
-    notes: Rc<Notes>,
+    notes: Rc<RequestContext>,
     role: Role,
     began: Instant,
     answered: bool,
-    entry: Option<Entry>,
+    entry: Option<RequestReporter>,
 }
 
-impl Visit {
-    fn begin(metrics: Rc<WorkerMetrics>, notes: Rc<Notes>, role: Role, entry: Option<Entry>) -> Self {
+impl InProgress {
+    fn begin(
+        metrics: Rc<WorkerMetrics>,
+        notes: Rc<RequestContext>,
+        role: Role,
+        entry: Option<RequestReporter>,
+    ) -> Self {
         // In a gateway nothing waits before the route is known, and the request is counted with its route.
         if role.refuses_in_words() {
             notes.in_flight.replace(Some(metrics.unrouted().in_flight()));
@@ -228,7 +233,7 @@ impl Visit {
         self.notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
     }
 
-    fn end(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<Entry>) {
+    fn end(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestReporter>) {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         if answer.is_err() {
@@ -257,7 +262,7 @@ impl Visit {
             let told = refused.filter(|_| self.role != Role::Gateway);
             stamp(reply.headers_mut(), &self.notes, outcome, told);
         }
-        if self.role == Role::Holder {
+        if self.role == Role::Peer {
             announce_trailers(&mut reply);
         }
         if let (Role::Guard, Some(reference)) = (self.role, reference) {
@@ -292,7 +297,7 @@ impl Visit {
         if let Some(reason) = refused {
             self.route().rejected(reason);
             if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
-                self.metrics.clients().timed_out(Limit::RequestBody);
+                self.metrics.clients().timed_out(TimeLimit::RequestBody);
             }
         }
         if outcome == Outcome::Unknown {
@@ -307,13 +312,13 @@ impl Visit {
             reason = refusal.reason.word(),
             outcome = refusal.outcome().word(),
             detail = %refusal.detail.escape_debug(),
-            waited = self.notes.waited.get().map(|waited| tracing::field::display(Brief(waited))),
+            waited = self.notes.waited.get().map(|waited| tracing::field::display(HumanDuration(waited))),
             "refused"
         );
     }
 }
 
-impl Drop for Visit {
+impl Drop for InProgress {
     fn drop(&mut self) {
         self.notes.in_flight.take();
         if !self.answered {
@@ -323,7 +328,7 @@ impl Drop for Visit {
 }
 
 /// Stamps the token and the outcome. This comes last, after the fields of the upstream were cleaned.
-fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Option<Reason>) {
+fn stamp(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outcome, refused: Option<Reason>) {
     let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
     if let Some(token) = notes.token.get() {
         headers.insert(FENCING_TOKEN, ascii(&token.text()));
@@ -342,7 +347,7 @@ fn stamp(headers: &mut HeaderMap, notes: &Notes, outcome: Outcome, refused: Opti
         return;
     }
     let mut value = replayed.map_or(outcome, |_| Outcome::Replayed).word().to_owned();
-    if replayed == Some(Replayed::WithoutBody) {
+    if replayed == Some(ReplayExtent::WithoutBody) {
         value.push_str("; body=omitted");
     }
     if let Some(reason) = refused {

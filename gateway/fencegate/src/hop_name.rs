@@ -13,14 +13,14 @@ use crate::refusal::{Reason, Refusal};
 
 /// A pseudonym (RFC 9110, 7.6.3). It tells nothing about the machine, and changes with each start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HopName {
+pub struct ViaName {
     name: Arc<str>,
     /// The entries for `Via`, by HTTP version: see [`HopName::entry`]. They live as long as the process, so a copy
     /// needs no reference count: each request has two copies.
     entries: [HeaderValue; 3],
 }
 
-impl HopName {
+impl ViaName {
     pub fn new(guid: Guid) -> Self {
         let name = format!("fencegate-{}", &guid.to_string()[..12]);
         let entry = |version| HeaderValue::from_static(format!("{version} {name}").leak());
@@ -42,8 +42,8 @@ impl HopName {
     }
 
     /// The hops that the request came through.
-    pub fn hops(&self, headers: &HeaderMap) -> Hops {
-        let mut hops = Hops { number: 0, round: false };
+    pub fn hops(&self, headers: &HeaderMap) -> ViaChain {
+        let mut hops = ViaChain { number: 0, round: false };
         for entry in entries(headers, &VIA) {
             hops.round |= words(entry).nth(1) == Some(self.name.as_bytes());
             hops.number += 1;
@@ -53,13 +53,13 @@ impl HopName {
 }
 
 /// The hops that `Via` names.
-pub struct Hops {
+pub struct ViaChain {
     number: u32,
     /// One of them was this process.
     pub round: bool,
 }
 
-impl Hops {
+impl ViaChain {
     /// The number of hops.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_hop_knows_its_own_name_only() {
-        let name = |_| HopName::new(Guid::new(&SystemRandomness));
+        let name = |_| ViaName::new(Guid::new(&SystemRandomness));
         let [ours, other] = [1, 2].map(name);
         let mut headers = HeaderMap::new();
         for entry in ["1.0 fred, 1.1 example.com (Apache)", "2 p"] {

@@ -5,11 +5,11 @@ use std::{
     rc::Rc,
 };
 
-use fencegate_http::share::Share;
+use fencegate_http::share::QuotaPermit;
 
 /// How many requests one worker has in flight at most.
 #[derive(Debug, Clone)]
-pub struct InFlight {
+pub struct ConcurrencyLimit {
     count: Rc<Cell<usize>>,
     most: usize,
 }
@@ -19,10 +19,10 @@ pub struct InFlight {
 pub struct Permit {
     count: Rc<Cell<usize>>,
     /// The same request in the count of its client, where clients are limited.
-    client: OnceCell<Share>,
+    client: OnceCell<QuotaPermit>,
 }
 
-impl InFlight {
+impl ConcurrencyLimit {
     pub fn at_most(most: usize) -> Self {
         Self { count: Rc::default(), most }
     }
@@ -43,7 +43,7 @@ impl InFlight {
 
 impl Permit {
     /// Counts the request for its client as well, until this permit ends.
-    pub(crate) fn share(&self, share: Share) {
+    pub(crate) fn share(&self, share: QuotaPermit) {
         self.client.get_or_init(|| share);
     }
 }

@@ -8,52 +8,52 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Enforce, Fence, Gateway, LockSite},
+    plan::{Enforcement, Fence, GatewayPlan, LockSite},
 };
 
-use crate::edition::Edition;
+use crate::edition::ActiveConfig;
 
 /// The plan in force, for whoever looks. Clones see the same one.
 #[derive(Debug, Clone)]
-pub struct InForce {
-    turned: Arc<ArcSwap<Turned>>,
-    past: Arc<Mutex<Past>>,
+pub struct CurrentConfig {
+    turned: Arc<ArcSwap<ConfigSnapshot>>,
+    past: Arc<Mutex<ConfigHistory>>,
 }
 
 /// A plan, and how it came into force.
 #[derive(Debug)]
-struct Turned {
-    plan: Arc<Gateway>,
+struct ConfigSnapshot {
+    plan: Arc<GatewayPlan>,
     /// Knows which requests of plans before it still run. `None`: there was no plan before it.
-    edition: Option<Arc<Edition>>,
+    edition: Option<Arc<ActiveConfig>>,
 }
 
 /// What was in force since the process began. A request runs to its end under the plan that it came with, so what has
 /// been put right since may still be at work.
 #[derive(Debug, Default)]
-struct Past {
+struct ConfigHistory {
     /// Keys of routes where nobody compares tokens.
     uncompared: HashMap<String, KeyTemplate>,
     /// Keys of the other routes.
     compared: HashMap<String, KeyTemplate>,
 }
 
-impl InForce {
-    pub fn new(gateway: Gateway) -> Self {
+impl CurrentConfig {
+    pub fn new(gateway: GatewayPlan) -> Self {
         let past = Arc::default();
-        let turned = Turned { plan: Arc::new(gateway), edition: None };
+        let turned = ConfigSnapshot { plan: Arc::new(gateway), edition: None };
         let in_force = Self { turned: Arc::new(ArcSwap::from_pointee(turned)), past };
         in_force.expect(&in_force.plan());
         in_force
     }
 
     /// Adds the keys of a plan. Call this before the first request comes under the plan.
-    pub fn expect(&self, gateway: &Gateway) {
+    pub fn expect(&self, gateway: &GatewayPlan) {
         let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         for route in gateway.serving.routes.routes() {
             let Some(fence) = &route.fence else { continue };
             let level = gateway.serving.upstream(route.upstream).fencing;
-            let compared = level.compares() && fence.enforce == Enforce::Refuse;
+            let compared = level.compares() && fence.enforce == Enforcement::Refuse;
             let known = if compared { &mut past.compared } else { &mut past.uncompared };
             for key in fence.templates() {
                 known.entry(key.to_string()).or_insert_with(|| key.clone());
@@ -61,23 +61,23 @@ impl InForce {
         }
     }
 
-    pub fn turn_to(&self, gateway: Gateway, edition: Arc<Edition>) {
-        self.turned.store(Arc::new(Turned { plan: Arc::new(gateway), edition: Some(edition) }));
+    pub fn turn_to(&self, gateway: GatewayPlan, edition: Arc<ActiveConfig>) {
+        self.turned.store(Arc::new(ConfigSnapshot { plan: Arc::new(gateway), edition: Some(edition) }));
     }
 
-    pub fn plan(&self) -> Arc<Gateway> {
+    pub fn plan(&self) -> Arc<GatewayPlan> {
         self.turned.load().plan.clone()
     }
 
     /// The plan in force with its edition. `None` while the process starts, before it serves anything.
-    pub fn edition(&self) -> Option<(Arc<Gateway>, Arc<Edition>)> {
+    pub fn edition(&self) -> Option<(Arc<GatewayPlan>, Arc<ActiveConfig>)> {
         let turned = self.turned.load();
         Some((turned.plan.clone(), turned.edition.clone()?))
     }
 
     /// Returns when nothing is at work any more that locks one of these keys otherwise, or not at all, by a plan before `plan`.
     /// False if `plan` is not in force any more.
-    pub async fn opened(&self, plan: &Arc<Gateway>, keys: &[ResourceKey]) -> bool {
+    pub async fn opened(&self, plan: &Arc<GatewayPlan>, keys: &[ResourceKey]) -> bool {
         let turned = self.turned.load_full();
         if !Arc::ptr_eq(&turned.plan, plan) {
             return false;
@@ -109,14 +109,14 @@ impl InForce {
 }
 
 /// Where the lock of `key` lies, by this plan.
-pub fn site_in(gateway: &Gateway, key: &ResourceKey) -> LockSite {
+pub fn site_in(gateway: &GatewayPlan, key: &ResourceKey) -> LockSite {
     let fences = gateway.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
     let sites = fences.filter_map(|fence| fence.site_of(key));
     sites.into_iter().find(|site| *site != LockSite::Native).unwrap_or_default()
 }
 
 /// Is there a route that gives this key and whose locks are given on after a delay?
-pub fn delays_in(gateway: &Gateway, key: &ResourceKey) -> bool {
+pub fn delays_in(gateway: &GatewayPlan, key: &ResourceKey) -> bool {
     gateway.serving.routes.routes().iter().any(|route| {
         let delayed = gateway.serving.upstream(route.upstream).fencing.delay().is_some();
         let may_give = |fence: &Fence| fence.templates().any(|template| template.may_give(key));

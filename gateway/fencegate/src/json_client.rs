@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use fencegate_http::upstream::tls::Secured;
+use fencegate_http::upstream::tls::UpstreamTls;
 
 /// The connection is made when it is needed, and again after it broke.
 pub struct JsonClient {
@@ -25,13 +25,13 @@ pub struct JsonClient {
     /// The host name of the other end.
     host: String,
     bearer: Option<HeaderValue>,
-    tls: Option<Arc<Secured>>,
+    tls: Option<Arc<UpstreamTls>>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
 /// A complete answer.
 #[derive(Debug)]
-pub struct JsonAnswer {
+pub struct JsonResponse {
     pub status: StatusCode,
     /// The word of `Fencing-Outcome`, without its parameters.
     pub outcome: Option<String>,
@@ -42,7 +42,7 @@ pub struct JsonAnswer {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum NoJsonAnswer {
+pub enum JsonClientError {
     /// Nothing was sent.
     #[error("connect")]
     Connect(#[source] io::Error),
@@ -77,7 +77,7 @@ impl JsonClient {
     }
 
     #[must_use]
-    pub fn over(self, tls: impl Into<Arc<Secured>>) -> Self {
+    pub fn over(self, tls: impl Into<Arc<UpstreamTls>>) -> Self {
         Self { tls: Some(tls.into()), ..self }
     }
 
@@ -87,7 +87,7 @@ impl JsonClient {
 
     /// # Errors
     /// [`NoJsonAnswer`] when no complete answer came within `timeout`.
-    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonAnswer, NoJsonAnswer> {
+    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonResponse, JsonClientError> {
         self.ask(Method::GET, path, &[], Bytes::new(), timeout).await
     }
 
@@ -98,7 +98,7 @@ impl JsonClient {
         path: &str,
         body: &Value,
         timeout: Duration,
-    ) -> Result<JsonAnswer, NoJsonAnswer> {
+    ) -> Result<JsonResponse, JsonClientError> {
         self.ask(Method::POST, path, &[], Bytes::from(body.to_string()), timeout).await
     }
 
@@ -112,7 +112,7 @@ impl JsonClient {
         operation: &str,
         body: &Value,
         timeout: Duration,
-    ) -> Result<JsonAnswer, NoJsonAnswer> {
+    ) -> Result<JsonResponse, JsonClientError> {
         let fields = [("idempotency-key", operation)];
         self.ask(Method::POST, path, &fields, Bytes::from(body.to_string()), timeout).await
     }
@@ -128,9 +128,9 @@ impl JsonClient {
         fields: &[(&str, &str)],
         body: Bytes,
         timeout: Duration,
-    ) -> Result<JsonAnswer, NoJsonAnswer> {
+    ) -> Result<JsonResponse, JsonClientError> {
         let answer = tokio::time::timeout(timeout, self.exchange(method, path, fields, body)).await;
-        let answer = answer.unwrap_or(Err(NoJsonAnswer::Timeout(timeout)));
+        let answer = answer.unwrap_or(Err(JsonClientError::Timeout(timeout)));
         if answer.is_err() {
             // A late answer on this connection would be taken for the answer to the next request.
             self.connection = None;
@@ -144,9 +144,9 @@ impl JsonClient {
         path: &str,
         fields: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<JsonAnswer, NoJsonAnswer> {
+    ) -> Result<JsonResponse, JsonClientError> {
         let (answer, sender) = self.begin(method, path, fields, body).await?;
-        let answer = JsonAnswer::of(answer).await?;
+        let answer = JsonResponse::of(answer).await?;
         self.connection = Some(sender);
         Ok(answer)
     }
@@ -158,7 +158,7 @@ impl JsonClient {
         path: &str,
         fields: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<(Response<Incoming>, SendRequest<Full<Bytes>>), NoJsonAnswer> {
+    ) -> Result<(Response<Incoming>, SendRequest<Full<Bytes>>), JsonClientError> {
         let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => self.connect().await?,
@@ -181,8 +181,8 @@ impl JsonClient {
     }
 }
 
-impl JsonAnswer {
-    async fn of(answer: Response<Incoming>) -> Result<Self, NoJsonAnswer> {
+impl JsonResponse {
+    async fn of(answer: Response<Incoming>) -> Result<Self, JsonClientError> {
         let (head, body) = answer.into_parts();
         let body = body.collect().await?.to_bytes();
         let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
@@ -195,18 +195,19 @@ impl JsonAnswer {
 }
 
 impl JsonClient {
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, NoJsonAnswer> {
-        let stream = TcpStream::connect(self.address).await.map_err(NoJsonAnswer::Connect)?;
-        stream.set_nodelay(true).map_err(NoJsonAnswer::Connect)?;
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, JsonClientError> {
+        let stream = TcpStream::connect(self.address).await.map_err(JsonClientError::Connect)?;
+        stream.set_nodelay(true).map_err(JsonClientError::Connect)?;
         let Some(tls) = &self.tls else { return over(stream).await };
-        let (stream, _) = tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(NoJsonAnswer::Tls)?;
+        let (stream, _) =
+            tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(JsonClientError::Tls)?;
         over(stream).await
     }
 }
 
 async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, NoJsonAnswer> {
+) -> Result<SendRequest<Full<Bytes>>, JsonClientError> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The connection task ends when the sender is dropped. Errors reach whoever waits for an answer.
     tokio::spawn(connection);

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use fencegate_guard::ticket::{BadFile, secret};
-use fencegate_policies::plan::Log;
+use fencegate_guard::ticket::{KeyFileError, secret};
+use fencegate_policies::plan::LogSettings;
 use fencegate_process::shown::KeySecret;
 
 /// The least length in bytes, so that nobody guesses the secret and tries keys with it.
@@ -11,9 +11,9 @@ const LEAST: usize = 16;
 
 /// Why there is no secret. Quotes nothing of the file.
 #[derive(Debug, thiserror::Error)]
-pub enum BadKeySecret {
+pub enum KeySecretError {
     #[error("FG0512: read the secret of `log.keys`")]
-    File(#[from] BadFile),
+    File(#[from] KeyFileError),
     #[error(
         "FG0512: the secret of `log.keys` in {path} has fewer than {LEAST} bytes; write one with `openssl rand -hex 32`"
     )]
@@ -24,12 +24,12 @@ pub enum BadKeySecret {
 ///
 /// # Errors
 /// The file cannot be used.
-pub fn open(log: &Log) -> Result<Option<KeySecret>, BadKeySecret> {
+pub fn open(log: &LogSettings) -> Result<Option<KeySecret>, KeySecretError> {
     let Some(path) = &log.key_secret_file else { return Ok(None) };
     let content = secret(path)?;
     let bytes = content.trim_ascii();
     if bytes.len() < LEAST {
-        return Err(BadKeySecret::Short { path: path.clone() });
+        return Err(KeySecretError::Short { path: path.clone() });
     }
     Ok(Some(KeySecret::new(bytes)))
 }

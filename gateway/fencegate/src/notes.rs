@@ -10,8 +10,8 @@ use std::{
 
 use fencegate_http::{
     buffered::HeadReservation,
-    course::interim::Saying,
-    peer::Peer,
+    course::interim::InformationalSender,
+    peer::ConnectionInfo,
     upstream::{address::Address, gate::Gate},
 };
 use fencegate_policies::{
@@ -20,72 +20,72 @@ use fencegate_policies::{
     token::Token,
 };
 use fencegate_process::{
-    clock::{Boot, Permission},
-    counted::Counted,
+    clock::{BootInstant, SendPermission},
+    counted::GaugeGuard,
 };
 use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
 use crate::{
-    calling_dispatch::ShownTicket,
-    edition::{Entrance, Running},
-    hop_name::HopName,
+    calling_dispatch::CallerTicket,
+    edition::{CountedEntry, RequestToken},
+    hop_name::ViaName,
     in_flight::Permit,
-    leases::ShownLease,
+    leases::PresentedLease,
     refusal::Reason,
-    shown_clock::ShownClock,
-    siblings::{Forwarded, Reported},
+    shown_clock::ClockHeader,
+    siblings::{ForwardedHeader, PeerOutcome},
     trace::Trace,
 };
 
 /// The plan that serves a request. Each worker has its own reference count: a count that all workers share would move
 /// from processor to processor with each request.
-pub type Planned = Rc<Arc<Plan>>;
+pub type PlanHandle = Rc<Arc<Plan>>;
 
 /// How much of an earlier answer is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replayed {
+pub enum ReplayExtent {
     Whole,
     WithoutBody,
 }
 
 /// What the steps leave behind for the answer, the log and the metrics.
 #[derive(Default)]
-pub struct Notes {
+pub struct RequestContext {
     /// Held until the request is counted under its plan.
-    pub entrance: RefCell<Option<Entrance>>,
+    pub entrance: RefCell<Option<CountedEntry>>,
     /// The memory of a large head.
     pub head: Cell<Option<HeadReservation>>,
     pub route: Cell<Option<RouteId>>,
     /// Counts the exchange as in flight on its worker.
     pub permit: OnceCell<Rc<Permit>>,
     /// Counts the request on its route, once the route is known.
-    pub in_flight: RefCell<Option<Counted>>,
+    pub in_flight: RefCell<Option<GaugeGuard>>,
     pub fenced: Cell<bool>,
     /// Whether a field of the request overrides its method or path. `None` where nobody has looked.
     pub overridden: Cell<Option<bool>>,
     /// The request came over the listener for gateways.
     pub of_gateways: Cell<bool>,
     /// Another gateway has forwarded the request, and has proven to be a gateway.
-    pub forwarded: OnceCell<Forwarded>,
+    pub forwarded: OnceCell<ForwardedHeader>,
     /// The gateway to which this one has forwarded the request.
     pub forwarded_to: RefCell<Option<Arc<str>>>,
     /// The report of that gateway about the request.
-    pub told: Cell<Option<Reported>>,
+    pub told: Cell<Option<PeerOutcome>>,
     /// The ticket of the dispatch in which the request was called, where some route may be called back.
-    pub shown: OnceCell<ShownTicket>,
+    pub shown: OnceCell<CallerTicket>,
     /// The lease that the request shows, where the process grants leases.
-    pub lease: OnceCell<ShownLease>,
+    pub lease: OnceCell<PresentedLease>,
     /// The dispatch in which the request was called, where its route allows that.
     pub called_from: Cell<Option<Token>>,
     /// The name of this process, once it counts as a hop of the request.
-    pub came_by: OnceCell<Rc<HopName>>,
+    pub came_by: OnceCell<Rc<ViaName>>,
     /// How many processes forwarded the request before this one.
     pub hops: Cell<u32>,
     /// The client of the request, as far as its proxies are trusted.
     pub client: Cell<Option<IpAddr>>,
     /// The connection of a client that has shown a certificate.
-    pub certified: OnceCell<Rc<Peer>>,
+    pub certified: OnceCell<Rc<ConnectionInfo>>,
     /// The digest of the identity in the client's certificate, where it is a part of what the client asks for. Another gateway
     /// is told it.
     pub certificate: OnceCell<Arc<str>>,
@@ -106,11 +106,11 @@ pub struct Notes {
     /// The token of the last dispatch.
     pub token: Cell<Option<Token>>,
     /// The moment after which the last dispatch must not be begun.
-    pub not_after: Cell<Option<Boot>>,
+    pub not_after: Cell<Option<BootInstant>>,
     /// The proof had ended when the answer came.
     pub proof_lost: Cell<bool>,
     /// The answer is a replay of an earlier one.
-    pub replayed: Cell<Option<Replayed>>,
+    pub replayed: Cell<Option<ReplayExtent>>,
     /// The reason for which the request would have been refused, if the route did more than observe.
     pub observed: Cell<Option<Reason>>,
     /// The upstream has refused the token as stale: nothing more under this tenure.
@@ -121,22 +121,22 @@ pub struct Notes {
     /// Something stands between gateway and guard, and showed itself.
     pub hop_seen: Cell<bool>,
     /// Takes the interim answers of the upstream.
-    pub interims: OnceCell<Saying>,
+    pub interims: OnceCell<InformationalSender>,
     /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
-    pub unlocked: RefCell<Option<Rc<Running>>>,
+    pub unlocked: RefCell<Option<Rc<RequestToken>>>,
     /// At a filter: the permission of the request, which ends when it must not be begun any more.
-    pub begun_by: RefCell<Option<Arc<dyn Permission>>>,
+    pub begun_by: RefCell<Option<Arc<dyn SendPermission>>>,
     /// At a filter: the word with which the service has refused a stale token.
     pub refused_by_service: Cell<Option<HeaderValue>>,
     /// At a filter: the clock that the answer shows.
-    pub shown_clock: OnceCell<ShownClock>,
+    pub shown_clock: OnceCell<ClockHeader>,
     /// The gate of the connection of the last attempt.
     pub gate: RefCell<Option<Rc<Gate>>>,
     /// The address to which that connection leads.
     pub address: RefCell<Option<Arc<Address>>>,
 }
 
-impl Notes {
+impl RequestContext {
     /// The request is being sent. The report about an earlier sending no longer counts.
     pub fn sends(&self, at: Instant, upstream: &Arc<str>) {
         self.sent.replace(Some((at, upstream.clone())));

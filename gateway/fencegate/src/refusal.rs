@@ -18,8 +18,8 @@ use hyper::{
 use serde::Serialize;
 
 pub use self::{
-    below::Below,
-    reason::{Hearers, Outcome, Reason},
+    below::SourceError,
+    reason::{Audience, Outcome, Reason},
 };
 use crate::headers::{FENCING_OUTCOME, SERVED_METHODS};
 

@@ -6,7 +6,7 @@ use fencegate_process::clock::{Clock, SharedClock};
 use hyper::header::HeaderValue;
 
 /// A clock that every answer shows.
-pub struct ShownClock {
+pub struct ClockHeader {
     pub clock: SharedClock,
     /// By how much the sender's wall clock may differ.
     pub error: Duration,
@@ -22,7 +22,7 @@ pub struct ClockOffset {
     pub error: f64,
 }
 
-impl ShownClock {
+impl ClockHeader {
     /// The value of the field: milliseconds since 1970, and the error in milliseconds.
     pub fn value(&self) -> HeaderValue {
         let text = format!("{};error={}", self.clock.unix_ms(), self.error.as_millis());
@@ -62,7 +62,7 @@ mod tests {
         let (theirs, ours) = (Arc::<ManualClock>::default(), ManualClock::default());
         theirs.go(Duration::from_millis(5_250));
         ours.go(Duration::from_secs(6));
-        let value = ShownClock { clock: theirs, error: Duration::from_millis(500) }.value();
+        let value = ClockHeader { clock: theirs, error: Duration::from_millis(500) }.value();
         assert_eq!(value, "5250;error=500");
         assert_eq!(ClockOffset::read(&value, &ours), Some(ClockOffset { seconds: -0.75, error: 0.5 }));
         for other in ["", "5", "5;error=", "-5;error=1", "5;error=1;more", "1234567890123456;error=1"] {

@@ -19,7 +19,7 @@ use crate::refusal::{Outcome, Reason};
 
 /// One for the whole gateway.
 #[derive(Debug)]
-pub struct Stays {
+pub struct RequestTracker {
     shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
 }
@@ -28,26 +28,26 @@ pub struct Stays {
 const SHARDS: usize = 16;
 /// Requests that are over and still told of, in each shard. All of them take 600 KB of memory, and 3.5 MB with keys and names of the
 /// longest.
-const TOLD: usize = 256;
+const MAX_FINISHED_PER_SHARD: usize = 256;
 
 #[derive(Debug, Default)]
 struct Shard {
     /// Most often one request.
-    here: HashMap<ResourceKey, SmallVec<[Arc<Present>; 1]>>,
+    here: HashMap<ResourceKey, SmallVec<[Arc<TrackedRequest>; 1]>>,
     /// The newest last.
-    over: VecDeque<(ResourceKey, Over)>,
+    over: VecDeque<(ResourceKey, FinishedRequest)>,
 }
 
 /// A request where it is: at all of its keys the same.
 #[derive(Debug)]
-struct Present {
+struct TrackedRequest {
     number: u64,
-    staying: Mutex<Staying>,
+    staying: Mutex<ActiveRequest>,
 }
 
 /// A request that waits for its keys, or has them.
 #[derive(Debug, Clone)]
-pub struct Staying {
+pub struct ActiveRequest {
     /// `X-Request-Id` of its answer.
     pub request: Option<HeaderValue>,
     pub route: Arc<str>,
@@ -59,7 +59,7 @@ pub struct Staying {
 
 /// A request that is over.
 #[derive(Debug, Clone)]
-pub struct Over {
+pub struct FinishedRequest {
     /// `X-Request-Id` of its answer.
     pub request: Option<HeaderValue>,
     pub route: Arc<str>,
@@ -73,37 +73,37 @@ pub struct Over {
 }
 
 /// The request is listed at its keys until this is dropped.
-pub struct Stay {
-    all: Arc<Stays>,
+pub struct TrackGuard {
+    all: Arc<RequestTracker>,
     keys: Rc<[ResourceKey]>,
-    present: Arc<Present>,
+    present: Arc<TrackedRequest>,
 }
 
-impl Default for Stays {
+impl Default for RequestTracker {
     fn default() -> Self {
         Self { shards: Default::default(), next: AtomicU64::new(0) }
     }
 }
 
-impl Stays {
-    pub fn begin(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &Staying) -> Stay {
+impl RequestTracker {
+    pub fn begin(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, staying: &ActiveRequest) -> TrackGuard {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let present = Arc::new(Present { number, staying: Mutex::new(staying.clone()) });
+        let present = Arc::new(TrackedRequest { number, staying: Mutex::new(staying.clone()) });
         for key in keys.iter() {
             self.shard(key).here.entry(key.clone()).or_default().push(present.clone());
         }
-        Stay { all: self.clone(), keys: keys.clone(), present }
+        TrackGuard { all: self.clone(), keys: keys.clone(), present }
     }
 
     /// The requests at `key`, the oldest first.
-    pub fn here(&self, key: &ResourceKey) -> Vec<Staying> {
+    pub fn here(&self, key: &ResourceKey) -> Vec<ActiveRequest> {
         let mut here: Vec<_> = self.shard(key).here.get(key).into_iter().flatten().cloned().collect();
         here.sort_by_key(|present| present.number);
         here.into_iter().map(|present| unpoisoned(&present.staying).clone()).collect()
     }
 
     /// The last finished requests at `key`, the newest first.
-    pub fn over(&self, key: &ResourceKey, most: usize) -> Vec<Over> {
+    pub fn over(&self, key: &ResourceKey, most: usize) -> Vec<FinishedRequest> {
         let shard = self.shard(key);
         let of_key = shard.over.iter().rev().filter(|(other, _)| other == key);
         of_key.take(most).map(|(_, over)| over.clone()).collect()
@@ -130,17 +130,17 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Stay {
+impl TrackGuard {
     /// The request has its keys.
     pub fn works(&self) {
         unpoisoned(&self.present.staying).works = Some(Instant::now());
     }
 
     /// The answer of the request is known. The request stays listed until its whole answer has left.
-    pub fn is_over(&self, over: &Over) {
+    pub fn is_over(&self, over: &FinishedRequest) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
-            if shard.over.len() >= TOLD {
+            if shard.over.len() >= MAX_FINISHED_PER_SHARD {
                 shard.over.pop_front();
             }
             shard.over.push_back((key.clone(), over.clone()));
@@ -148,7 +148,7 @@ impl Stay {
     }
 }
 
-impl Drop for Stay {
+impl Drop for TrackGuard {
     fn drop(&mut self) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
@@ -169,8 +169,8 @@ mod tests {
         ResourceKey::parse(text).expect("a key")
     }
 
-    fn staying(request: &'static str) -> Staying {
-        Staying {
+    fn staying(request: &'static str) -> ActiveRequest {
+        ActiveRequest {
             request: Some(HeaderValue::from_static(request)),
             route: "pay".into(),
             mode: Mode::Exclusive,
@@ -179,8 +179,8 @@ mod tests {
         }
     }
 
-    fn over(number: u16) -> Over {
-        Over {
+    fn over(number: u16) -> FinishedRequest {
+        FinishedRequest {
             request: None,
             route: "pay".into(),
             at: SystemTime::now(),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_request_is_at_each_of_its_keys_until_it_leaves() {
-        let stays = Arc::<Stays>::default();
+        let stays = Arc::<RequestTracker>::default();
         let first = stays.begin(&[key("a"), key("b")].into(), &staying("one"));
         let second = stays.begin(&[key("b")].into(), &staying("two"));
         first.works();
@@ -213,10 +213,10 @@ mod tests {
 
     #[test]
     fn what_is_told_of_takes_no_more_memory_than_is_said() {
-        let each = size_of::<(ResourceKey, Over)>();
+        let each = size_of::<(ResourceKey, FinishedRequest)>();
         // The longest that a client may call its request, and what counts who shares the one and the other.
         let (name, counts) = (128, 64);
-        let all = SHARDS * TOLD;
+        let all = SHARDS * MAX_FINISHED_PER_SHARD;
         assert!((550_000..600_000).contains(&(all * each)), "{each} bytes each");
         let longest = all * (each + ResourceKey::MAX_SEGMENT + name + counts);
         assert!((3_000_000..3_500_000).contains(&longest), "{longest} bytes");
@@ -224,14 +224,17 @@ mod tests {
 
     #[test]
     fn of_what_is_over_the_newest_are_told_and_the_oldest_forgotten() {
-        let stays = Arc::<Stays>::default();
+        let stays = Arc::<RequestTracker>::default();
         let stay = stays.begin(&[key("a")].into(), &staying("one"));
-        for number in 0..2 * TOLD {
+        for number in 0..2 * MAX_FINISHED_PER_SHARD {
             stay.is_over(&over(u16::try_from(number).expect("few")));
         }
         let told: Vec<_> = stays.over(&key("a"), 3).into_iter().map(|one| usize::from(one.status)).collect();
-        assert_eq!(told, [2 * TOLD - 1, 2 * TOLD - 2, 2 * TOLD - 3]);
-        assert_eq!(stays.over(&key("a"), usize::MAX).len(), TOLD);
+        assert_eq!(
+            told,
+            [2 * MAX_FINISHED_PER_SHARD - 1, 2 * MAX_FINISHED_PER_SHARD - 2, 2 * MAX_FINISHED_PER_SHARD - 3]
+        );
+        assert_eq!(stays.over(&key("a"), usize::MAX).len(), MAX_FINISHED_PER_SHARD);
         assert!(stays.over(&key("b"), 3).is_empty());
     }
 }

@@ -20,13 +20,13 @@ use crate::refusal::Refusal;
 /// No `Send` and no `poll_ready`: every worker is a current-thread runtime, and what limits us refuses instead of
 /// making the caller wait.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
-pub trait Serve<In>: 'static {
+pub trait Handler<In>: 'static {
     /// # Cancellation
     /// Above [`crate::steps::detach`] the future is dropped when the client hangs up; below it, never.
     async fn serve(&self, request: In) -> Result<Reply, Refusal>;
 }
 
-impl<In, S: Serve<In>> Serve<In> for Rc<S> {
+impl<In, S: Handler<In>> Handler<In> for Rc<S> {
     fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         S::serve(self, request)
     }
@@ -35,25 +35,25 @@ impl<In, S: Serve<In>> Serve<In> for Rc<S> {
 /// The rest of a path, without its type. The type of a step names the type of the rest twice, once in its function.
 /// So its length doubles with every step, and so does the length of every type that contains it. One box per request
 /// ends this.
-pub struct Rest<In>(Rc<dyn Boxed<In>>);
+pub struct BoxHandler<In>(Rc<dyn DynHandler<In>>);
 
-trait Boxed<In> {
+trait DynHandler<In> {
     fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>>;
 }
 
-impl<In: 'static, S: Serve<In>> Boxed<In> for S {
+impl<In: 'static, S: Handler<In>> DynHandler<In> for S {
     fn serve_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>> {
         Box::pin(self.serve(request))
     }
 }
 
-impl<In: 'static> Rest<In> {
-    pub fn of(rest: impl Serve<In>) -> Self {
+impl<In: 'static> BoxHandler<In> {
+    pub fn of(rest: impl Handler<In>) -> Self {
         Self(Rc::new(rest))
     }
 }
 
-impl<In: 'static> Serve<In> for Rest<In> {
+impl<In: 'static> Handler<In> for BoxHandler<In> {
     fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
         self.0.serve_boxed(request)
     }
@@ -61,21 +61,21 @@ impl<In: 'static> Serve<In> for Rest<In> {
 
 /// A request that goes no further: the gateway has answered it, or refuses it. Boxed, so that the futures of the
 /// steps before are no larger for it.
-pub struct Stops(Option<Box<Result<Reply, Refusal>>>);
+pub struct ShortCircuit(Option<Box<Result<Reply, Refusal>>>);
 
-impl Stops {
+impl ShortCircuit {
     pub fn answered(reply: Reply) -> Self {
         Self(Some(Box::new(Ok(reply))))
     }
 }
 
-impl From<Refusal> for Stops {
+impl From<Refusal> for ShortCircuit {
     fn from(refusal: Refusal) -> Self {
         Self(Some(Box::new(Err(refusal))))
     }
 }
 
-impl Future for Stops {
+impl Future for ShortCircuit {
     type Output = Result<Reply, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
@@ -85,37 +85,37 @@ impl Future for Stops {
 
 /// The layer of a step that does not wait.
 #[derive(Clone)]
-pub struct Look<C, F> {
+pub struct MapRequestLayer<C, F> {
     settings: C,
     look: F,
 }
 
 /// Makes a layer of a `fn(&settings, request)` that gives the request on, or says why it goes no further.
-pub fn look<C, F>(settings: C, look: F) -> Look<C, F> {
-    Look { settings, look }
+pub fn look<C, F>(settings: C, look: F) -> MapRequestLayer<C, F> {
+    MapRequestLayer { settings, look }
 }
 
-impl<C: Clone, F: Clone, S> Layer<S> for Look<C, F> {
-    type Service = Looking<C, F, S>;
+impl<C: Clone, F: Clone, S> Layer<S> for MapRequestLayer<C, F> {
+    type Service = MapRequest<C, F, S>;
 
     fn layer(&self, next: S) -> Self::Service {
-        Looking { settings: self.settings.clone(), look: self.look.clone(), next }
+        MapRequest { settings: self.settings.clone(), look: self.look.clone(), next }
     }
 }
 
 /// A step that does not wait, in front of the rest of the stack.
-pub struct Looking<C, F, S> {
+pub struct MapRequest<C, F, S> {
     settings: C,
     look: F,
     next: S,
 }
 
-impl<C, F, S, In, Out> Serve<In> for Looking<C, F, S>
+impl<C, F, S, In, Out> Handler<In> for MapRequest<C, F, S>
 where
     C: 'static,
-    S: Serve<Out>,
+    S: Handler<Out>,
     In: 'static,
-    F: Fn(&C, In) -> Result<Out, Stops> + 'static,
+    F: Fn(&C, In) -> Result<Out, ShortCircuit> + 'static,
 {
     /// Returns the future of the next step itself: a future around it would be copied once more.
     fn serve(&self, request: In) -> impl Future<Output = Result<Reply, Refusal>> {
@@ -128,32 +128,32 @@ where
 
 /// The layer of one step.
 #[derive(Clone)]
-pub struct Step<C, F> {
+pub struct MiddlewareLayer<C, F> {
     settings: C,
     run: F,
 }
 
 /// Makes a layer of an `async fn(&settings, request, &next)`.
-pub fn step<C, F>(settings: C, run: F) -> Step<C, F> {
-    Step { settings, run }
+pub fn step<C, F>(settings: C, run: F) -> MiddlewareLayer<C, F> {
+    MiddlewareLayer { settings, run }
 }
 
-impl<C: Clone, F: Clone, S> Layer<S> for Step<C, F> {
-    type Service = Stepped<C, F, S>;
+impl<C: Clone, F: Clone, S> Layer<S> for MiddlewareLayer<C, F> {
+    type Service = Middleware<C, F, S>;
 
     fn layer(&self, next: S) -> Self::Service {
-        Stepped { settings: self.settings.clone(), run: self.run.clone(), next }
+        Middleware { settings: self.settings.clone(), run: self.run.clone(), next }
     }
 }
 
 /// A step in front of the rest of the stack.
-pub struct Stepped<C, F, S> {
+pub struct Middleware<C, F, S> {
     settings: C,
     run: F,
     next: S,
 }
 
-impl<C, F, S, In> Serve<In> for Stepped<C, F, S>
+impl<C, F, S, In> Handler<In> for Middleware<C, F, S>
 where
     C: 'static,
     S: 'static,

@@ -31,13 +31,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 /// How often threads are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A thread that has not answered for so many looks hangs.
-const PATIENT_LOOKS: u32 = 5;
+const HUNG_AFTER_CHECKS: u32 = 5;
 
 /// What a thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum ThreadRole {
     /// Requests, on one of several threads.
     Requests,
     Sessions,
@@ -50,7 +50,7 @@ pub enum Work {
     Endpoints,
 }
 
-impl Work {
+impl ThreadRole {
     fn keeps_alive(self) -> bool {
         matches!(self, Self::Requests | Self::Sessions | Self::Leases)
     }
@@ -74,22 +74,22 @@ impl Work {
 
 /// The threads of one process.
 #[derive(Debug, Clone, Default)]
-pub struct Threads(Arc<Members>);
+pub struct ThreadMonitor(Arc<MonitorState>);
 
 #[derive(Debug, Default)]
-struct Members {
-    all: Mutex<Vec<Member>>,
+struct MonitorState {
+    all: Mutex<Vec<MonitoredThread>>,
     may_end: AtomicBool,
     /// The seconds for which threads hung.
     hung: Option<IntCounterVec>,
 }
 
 #[derive(Debug)]
-struct Member {
-    work: Work,
+struct MonitoredThread {
+    work: ThreadRole,
     /// Among those with the same work, from 1.
     number: usize,
-    asked: mpsc::UnboundedSender<Question>,
+    asked: mpsc::UnboundedSender<Ping>,
     /// The question of the last look that found an answer, until it is answered itself.
     open: Option<oneshot::Receiver<()>>,
     /// How many looks have found it open since.
@@ -100,24 +100,24 @@ struct Member {
 }
 
 /// A thread answers it the next time that it runs its tasks.
-type Question = oneshot::Sender<()>;
+type Ping = oneshot::Sender<()>;
 
-impl Threads {
+impl ThreadMonitor {
     /// `hung` counts the seconds for which threads hang.
     pub(crate) fn counted(hung: IntCounterVec) -> Self {
-        Self(Arc::new(Members { hung: Some(hung), ..Members::default() }))
+        Self(Arc::new(MonitorState { hung: Some(hung), ..MonitorState::default() }))
     }
 
     /// Registers a thread. The returned future answers for it: run it as a task of the thread's runtime, as long as
     /// that runs.
-    pub(crate) fn joined(&self, work: Work) -> impl Future<Output = ()> + use<> {
+    pub(crate) fn joined(&self, work: ThreadRole) -> impl Future<Output = ()> + use<> {
         self.joined_until(work, CancellationToken::new())
     }
 
     /// Registers a thread that is not asked any more when `over` is cancelled.
     pub(crate) fn joined_until(
         &self,
-        work: Work,
+        work: ThreadRole,
         over: CancellationToken,
     ) -> impl Future<Output = ()> + use<> {
         self.member(work, over, || std::future::ready(()))
@@ -126,7 +126,7 @@ impl Threads {
     /// Registers a thread that `turned` asks: it returns when the thread has turned once.
     pub(crate) fn answered<F: Future<Output = ()>, T: Fn() -> F>(
         &self,
-        work: Work,
+        work: ThreadRole,
         turned: T,
     ) -> impl Future<Output = ()> + use<F, T> {
         self.member(work, CancellationToken::new(), turned)
@@ -134,14 +134,14 @@ impl Threads {
 
     fn member<F: Future<Output = ()>, T: Fn() -> F>(
         &self,
-        work: Work,
+        work: ThreadRole,
         over: CancellationToken,
         turned: T,
     ) -> impl Future<Output = ()> + use<F, T> {
-        let (asked, mut questions) = mpsc::unbounded_channel::<Question>();
+        let (asked, mut questions) = mpsc::unbounded_channel::<Ping>();
         let mut all = self.all();
         let number = all.iter().filter(|member| member.work == work).count() + 1;
-        all.push(Member { work, number, asked, open: None, looks: 0, has_ended: false, over });
+        all.push(MonitoredThread { work, number, asked, open: None, looks: 0, has_ended: false, over });
         drop(all);
         self.count_hung(work, 0);
         async move {
@@ -162,8 +162,12 @@ impl Threads {
     /// early, this never returns.
     pub(crate) async fn turned(&self) {
         // All threads are asked before the first answer is awaited.
-        let answers: Vec<_> =
-            self.all().iter().filter(|member| member.work.keeps_alive()).map(Member::asked).collect();
+        let answers: Vec<_> = self
+            .all()
+            .iter()
+            .filter(|member| member.work.keeps_alive())
+            .map(MonitoredThread::asked)
+            .collect();
         for answer in answers {
             let ended = answer.await.is_err();
             if ended && !self.0.may_end.load(Ordering::Relaxed) {
@@ -188,13 +192,13 @@ impl Threads {
         for member in all.iter_mut() {
             member.look(may_end);
             if member.is_silent() {
-                self.count_hung(member.work, LOOK.as_secs());
+                self.count_hung(member.work, CHECK_INTERVAL.as_secs());
             }
         }
     }
 
     /// The series is there from the first second on, also of a thread that never hangs.
-    fn count_hung(&self, work: Work, seconds: u64) {
+    fn count_hung(&self, work: ThreadRole, seconds: u64) {
         if let Some(hung) = &self.0.hung {
             hung.with_label_values(&[work.word()]).inc_by(seconds);
         }
@@ -202,27 +206,27 @@ impl Threads {
 
     /// The thread that hangs, or has ended too early, where there is one. Asked of what [`Threads::watched`] has seen.
     pub(crate) fn hung(&self) -> Option<String> {
-        self.silent(Work::keeps_alive)
+        self.silent(ThreadRole::keeps_alive)
     }
 
     /// The same, also of the thread on which nothing but a guard's store depends.
     pub(crate) fn not_turning(&self) -> Option<String> {
-        self.silent(Work::keeps_ready)
+        self.silent(ThreadRole::keeps_ready)
     }
 
-    fn silent(&self, counts: impl Fn(Work) -> bool) -> Option<String> {
+    fn silent(&self, counts: impl Fn(ThreadRole) -> bool) -> Option<String> {
         let all = self.all();
         let silent = all.iter().find(|member| counts(member.work) && member.is_silent());
         silent.map(ToString::to_string)
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Member>> {
+    fn all(&self) -> MutexGuard<'_, Vec<MonitoredThread>> {
         // Nothing under this lock waits for anything.
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Member {
+impl MonitoredThread {
     fn asked(&self) -> oneshot::Receiver<()> {
         let (question, answer) = oneshot::channel();
         // If the question cannot be sent, its answer fails as well.
@@ -231,7 +235,7 @@ impl Member {
     }
 
     fn is_silent(&self) -> bool {
-        self.has_ended || self.looks >= PATIENT_LOOKS
+        self.has_ended || self.looks >= HUNG_AFTER_CHECKS
     }
 
     fn look(&mut self, may_end: bool) {
@@ -253,22 +257,22 @@ impl Member {
 
     fn name(&self) -> String {
         match self.work {
-            Work::Requests => format!("worker {}", self.number),
-            Work::Sessions => "the thread of the sessions".into(),
-            Work::Leases => "the thread of the leases".into(),
-            Work::Store => "the thread of the store".into(),
-            Work::Main => "the main thread".into(),
-            Work::Endpoints => "the thread of the endpoints".into(),
+            ThreadRole::Requests => format!("worker {}", self.number),
+            ThreadRole::Sessions => "the thread of the sessions".into(),
+            ThreadRole::Leases => "the thread of the leases".into(),
+            ThreadRole::Store => "the thread of the store".into(),
+            ThreadRole::Main => "the main thread".into(),
+            ThreadRole::Endpoints => "the thread of the endpoints".into(),
         }
     }
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for MonitoredThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.has_ended {
             return write!(f, "{} has ended", self.name());
         }
-        let silent = LOOK * self.looks;
+        let silent = CHECK_INTERVAL * self.looks;
         write!(f, "{} has not turned for {} s", self.name(), silent.as_secs())
     }
 }
@@ -284,7 +288,7 @@ pub(crate) async fn lived_through(time: Duration) {
 
 /// Looks that were missed are not made up for.
 fn looks() -> tokio::time::Interval {
-    let mut due = interval(LOOK);
+    let mut due = interval(CHECK_INTERVAL);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     due
 }
@@ -300,13 +304,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_have_to_turn_and_those_that_have_ended_only_before_the_end() {
-        let threads = Threads::default();
+        let threads = ThreadMonitor::default();
         let turns = async || timeout(Duration::from_secs(60), threads.turned()).await.is_ok();
         assert!(turns().await, "none is there");
-        let one = tokio::spawn(threads.joined(Work::Requests));
+        let one = tokio::spawn(threads.joined(ThreadRole::Requests));
         assert!(turns().await);
-        let hangs = threads.joined(Work::Requests);
-        let _store = threads.joined(Work::Store);
+        let hangs = threads.joined(ThreadRole::Requests);
+        let _store = threads.joined(ThreadRole::Store);
         assert!(!turns().await, "one of two answered");
         let other = tokio::spawn(hangs);
         assert!(turns().await);
@@ -320,16 +324,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_hangs_after_five_looks_in_vain_and_one_that_has_ended_at_once() {
-        let threads = Threads::default();
-        let one = tokio::spawn(threads.joined(Work::Requests));
-        let hangs = threads.joined(Work::Requests);
+        let threads = ThreadMonitor::default();
+        let one = tokio::spawn(threads.joined(ThreadRole::Requests));
+        let hangs = threads.joined(ThreadRole::Requests);
         let looks = async |times: u32| {
             for _ in 0..times {
                 threads.look();
                 yield_now().await;
             }
         };
-        looks(1 + PATIENT_LOOKS - 1).await;
+        looks(1 + HUNG_AFTER_CHECKS - 1).await;
         assert_eq!(threads.hung(), None);
         looks(1).await;
         assert_eq!(threads.hung().as_deref(), Some("worker 2 has not turned for 5 s"));
@@ -349,9 +353,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_hangs_is_not_ready_and_lives() {
-        let threads = Threads::default();
-        let answers = tokio::spawn(threads.answered(Work::Store, std::future::pending::<()>));
-        for _ in 0..=PATIENT_LOOKS {
+        let threads = ThreadMonitor::default();
+        let answers = tokio::spawn(threads.answered(ThreadRole::Store, std::future::pending::<()>));
+        for _ in 0..=HUNG_AFTER_CHECKS {
             threads.look();
             yield_now().await;
         }
@@ -363,10 +367,10 @@ mod tests {
     #[tokio::test]
     async fn main_thread_that_hangs_fails_no_probe_and_is_counted() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
-        let threads = Threads::counted(hung.clone());
-        let _hangs = threads.joined(Work::Main);
+        let threads = ThreadMonitor::counted(hung.clone());
+        let _hangs = threads.joined(ThreadRole::Main);
         let seconds = |thread: &str| hung.with_label_values(&[thread]).get();
-        for _ in 0..PATIENT_LOOKS {
+        for _ in 0..HUNG_AFTER_CHECKS {
             threads.look();
             yield_now().await;
         }
@@ -381,10 +385,10 @@ mod tests {
     #[tokio::test]
     async fn thread_of_a_plan_that_is_over_has_not_ended_too_early() {
         let hung = IntCounterVec::new(prometheus::Opts::new("hung", "Seconds."), &["thread"]).expect("sound");
-        let (threads, over) = (Threads::counted(hung.clone()), CancellationToken::new());
+        let (threads, over) = (ThreadMonitor::counted(hung.clone()), CancellationToken::new());
         let seconds = || hung.with_label_values(&["endpoints"]).get();
         let ends = async |over: CancellationToken| {
-            let turns = tokio::spawn(threads.joined_until(Work::Endpoints, over.clone()));
+            let turns = tokio::spawn(threads.joined_until(ThreadRole::Endpoints, over.clone()));
             threads.look();
             yield_now().await;
             turns.abort();
@@ -403,15 +407,15 @@ mod tests {
     /// A machine that stands still for an hour lets one look be due afterwards, and not 3600.
     #[tokio::test(start_paused = true)]
     async fn a_standstill_counts_for_no_thread() {
-        let threads = Threads::default();
-        let _hangs = threads.joined(Work::Sessions);
+        let threads = ThreadMonitor::default();
+        let _hangs = threads.joined(ThreadRole::Sessions);
         let watched = tokio::spawn(threads.clone().watched());
         yield_now().await;
         advance(Duration::from_secs(3600)).await;
         yield_now().await;
         assert_eq!(threads.hung(), None);
-        for _ in 0..PATIENT_LOOKS {
-            tokio::time::sleep(LOOK).await;
+        for _ in 0..HUNG_AFTER_CHECKS {
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
         assert!(threads.hung().is_some());
         watched.abort();

@@ -11,8 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_guard::ticket::{BadKey, LARGEST, Verifier};
-use fencegate_process::said::Brief;
+use fencegate_guard::ticket::{LARGEST, TicketKeyError, Verifier};
+use fencegate_process::said::HumanDuration;
 use futures_util::future::{Either, select};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::{Request, StatusCode, Uri, client::conn::http1, header};
@@ -29,15 +29,15 @@ mod tests;
 /// The URL of a key set, and the verifier that uses the keys. Whoever can change the answer of this URL can sign
 /// tickets. So it belongs on the same host, or on a network that is trusted as a whole.
 #[derive(Debug)]
-pub struct Remote {
+pub struct JwksFetcher {
     url: Uri,
-    pace: Pace,
+    pace: RefreshPolicy,
     verifier: Arc<Verifier>,
 }
 
 /// How often a key set is fetched.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct RefreshPolicy {
     /// The usual interval. Default 5 min.
     pub every: Duration,
     /// The least time between two fetches, after a failure and however many tickets name unknown keys. Default 10 s.
@@ -46,7 +46,7 @@ pub struct Pace {
     pub patience: Duration,
 }
 
-impl Default for Pace {
+impl Default for RefreshPolicy {
     fn default() -> Self {
         let [every, least, patience] = [300, 10, 3].map(Duration::from_secs);
         Self { every, least, patience }
@@ -55,7 +55,7 @@ impl Default for Pace {
 
 /// Why a URL cannot be the address of a key set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadUrl {
+pub enum JwksUrlError {
     #[error("`{0}` is no URL of the form http://host[:port]/path")]
     Form(String),
     /// The text is not repeated: it holds a password.
@@ -69,7 +69,7 @@ pub enum BadUrl {
 
 /// Why a key set could not be fetched.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfetched {
+pub enum FetchJwksError {
     #[error("connect")]
     Connect(#[source] io::Error),
     #[error("the connection broke")]
@@ -82,25 +82,25 @@ pub enum Unfetched {
     #[error("the answer is larger than 64 KiB")]
     Large,
     #[error("the answer is no key set")]
-    Keys(#[from] BadKey),
+    Keys(#[from] TicketKeyError),
 }
 
-impl Remote {
+impl JwksFetcher {
     /// The URL must be `http://`. There are no keys before the first [`Remote::fetch`]. Some task must run
     /// [`Remote::refresh`].
     ///
     /// # Errors
     /// [`BadUrl`].
-    pub fn new(url: &str, pace: Pace) -> Result<Self, BadUrl> {
-        let form = || BadUrl::Form(url.to_owned());
+    pub fn new(url: &str, pace: RefreshPolicy) -> Result<Self, JwksUrlError> {
+        let form = || JwksUrlError::Form(url.to_owned());
         if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')) {
-            return Err(BadUrl::User);
+            return Err(JwksUrlError::User);
         }
         let parsed: Uri = url.parse().map_err(|_| form())?;
         match (parsed.scheme_str(), parsed.host()) {
             (Some("http"), Some(host)) if !host.is_empty() => {}
             (Some("http") | None, _) => return Err(form()),
-            (Some(_), _) => return Err(BadUrl::Scheme(url.to_owned())),
+            (Some(_), _) => return Err(JwksUrlError::Scheme(url.to_owned())),
         }
         Ok(Self { url: parsed, pace, verifier: Arc::new(Verifier::to_be_given()) })
     }
@@ -113,11 +113,11 @@ impl Remote {
     ///
     /// # Errors
     /// [`Unfetched`]; the old keys then stay.
-    pub async fn fetch(&self) -> Result<(), Unfetched> {
+    pub async fn fetch(&self) -> Result<(), FetchJwksError> {
         let begun = Instant::now();
         let answer = timeout(self.pace.patience, self.exchange()).await;
-        let bytes = answer.map_err(|_| Unfetched::Timeout(self.pace.patience))??;
-        debug!(url = %self.url, took = %Brief(begun.elapsed()), bytes = bytes.len(), "key set fetched");
+        let bytes = answer.map_err(|_| FetchJwksError::Timeout(self.pace.patience))??;
+        debug!(url = %self.url, took = %HumanDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
         Ok(self.verifier.give(&bytes, &self.url)?)
     }
 
@@ -144,10 +144,10 @@ impl Remote {
         }
     }
 
-    async fn exchange(&self) -> Result<Bytes, Unfetched> {
+    async fn exchange(&self) -> Result<Bytes, FetchJwksError> {
         let host = self.url.host().expect("checked when it was made");
         let authority = format!("{host}:{}", self.url.port_u16().unwrap_or(80));
-        let stream = TcpStream::connect(&authority).await.map_err(Unfetched::Connect)?;
+        let stream = TcpStream::connect(&authority).await.map_err(FetchJwksError::Connect)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let path = self.url.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path)
@@ -158,15 +158,15 @@ impl Remote {
         beside(connection, async {
             let answer = sender.send_request(request).await?;
             if answer.status() != StatusCode::OK {
-                return Err(Unfetched::Status(answer.status()));
+                return Err(FetchJwksError::Status(answer.status()));
             }
             match Limited::new(answer.into_body(), LARGEST).collect().await {
                 Ok(body) => Ok(body.to_bytes()),
                 Err(error) => Err(match error.downcast::<hyper::Error>() {
-                    Ok(broken) => Unfetched::Broken(*broken),
+                    Ok(broken) => FetchJwksError::Broken(*broken),
                     Err(error) => {
                         debug_assert!(error.is::<LengthLimitError>(), "{error}");
-                        Unfetched::Large
+                        FetchJwksError::Large
                     }
                 }),
             }

@@ -7,21 +7,22 @@ use std::{
 };
 
 use fencegate_guard::ticket::{
-    Bad, BadFile, Claims, Flaw, Origin, Signer, Ticket, Verified, Verifier, jwks, keys::Pair, now,
+    InvalidTicketError, KeyFileError, Origin, Signer, Ticket, TicketClaims, TicketError, VerifiedTicket,
+    Verifier, jwks, keys::SigningKeyPair, now,
 };
-use fencegate_lock::{session::paths::Paths, state::Memory};
+use fencegate_lock::{session::paths::Paths, state::TokenHistory};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, Mode, Signing},
+    plan::{self, Mode, TicketSigning},
     token::Token,
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::header::HeaderValue;
 
-use crate::dispatch_span::Span;
+use crate::dispatch_span::DispatchWindow;
 
 /// Signs and verifies tickets for all workers.
-pub struct Ticketing {
+pub struct TicketIssuer {
     signer: Arc<Signer>,
     jwks: Option<Arc<str>>,
     issuer: String,
@@ -32,41 +33,41 @@ pub struct Ticketing {
     /// Verifiers with our own key, and with the keys of other gateways.
     verifiers: Vec<Verifier>,
     /// The installation and its era. A guard believes tokens of a later era although they are far larger.
-    memory: Arc<Memory>,
-    tickets: Mutex<Generations>,
+    memory: Arc<TokenHistory>,
+    tickets: Mutex<TicketCache>,
 }
 
 /// The tickets of recently used tenures. When there are many young tickets, the old ones are dropped. A transaction
 /// can take several free keys, and then their tenures have one number. So a ticket is found by its number and its
 /// keys.
 #[derive(Default)]
-struct Generations {
+struct TicketCache {
     young: HashMap<Token, Vec<Arc<Ticket>>>,
     old: HashMap<Token, Vec<Arc<Ticket>>>,
 }
 
-const MOST_YOUNG: usize = 4096;
+const MAX_YOUNG: usize = 4096;
 
-impl Ticketing {
+impl TicketIssuer {
     /// # Errors
     /// The key file is malformed, or others can read it.
     pub fn new(
-        key: &Signing,
-        gateway: &plan::Gateway,
+        key: &TicketSigning,
+        gateway: &plan::GatewayPlan,
         name: &Arc<str>,
-        memory: &Arc<Memory>,
-    ) -> Result<Arc<Self>, BadFile> {
+        memory: &Arc<TokenHistory>,
+    ) -> Result<Arc<Self>, KeyFileError> {
         let others = gateway.siblings.as_deref().map(Verifier::from_jwks_file).transpose()?;
         let (signer, jwks, own) = match key {
-            Signing::Ed25519(path) => {
-                let pair = Pair::read(path)?;
+            TicketSigning::Ed25519(path) => {
+                let pair = SigningKeyPair::read(path)?;
                 let jwks = jwks::render(&[pair.public()]).ok().map(Arc::<str>::from);
                 let own = Verifier::to_be_given();
                 let given = jwks.as_ref().map(|keys| own.give(keys.as_bytes(), &path.display()));
                 debug_assert!(matches!(given, Some(Ok(()))), "one key, in the form that is read");
                 (Signer::with_key(&pair), jwks, own)
             }
-            Signing::Secret(path) => {
+            TicketSigning::Secret(path) => {
                 (Signer::from_secret_file(path)?, None, Verifier::from_secret_file(path)?)
             }
         };
@@ -107,12 +108,12 @@ impl Ticketing {
         token: Token,
         mode: Mode,
         session: i64,
-        span: Option<Span>,
+        span: Option<DispatchWindow>,
     ) -> Option<(HeaderValue, Option<u64>)> {
         let tenure = Token::new(token.number(), token.sequence(), 0).ok()?;
         let served = self.memory.installation()?;
         let make = || {
-            let claims = Claims::new(keys, tenure, mode, served.era, &served.uuid, &self.issuer);
+            let claims = TicketClaims::new(keys, tenure, mode, served.era, &served.uuid, &self.issuer);
             let member = Paths::member_name(&self.gateway, session);
             let claims = claims.held_at(Origin { process: self.process.clone(), member });
             Arc::new(Ticket::new(self.signer.clone(), claims))
@@ -121,7 +122,7 @@ impl Ticketing {
         // Signing takes time, so it happens outside of the lock that all workers share.
         let (text, bound) = match span {
             None => (ticket.text(now()), None),
-            Some(Span { not_after, left, .. }) => {
+            Some(DispatchWindow { not_after, left, .. }) => {
                 let (text, bound) = ticket.text_until(now(), not_after.unix_ms(), left);
                 (text, Some(bound))
             }
@@ -136,8 +137,8 @@ impl Ticketing {
     ///
     /// # Errors
     /// [`Bad`].
-    pub fn verify(&self, ticket: &[u8]) -> Result<Arc<Verified>, Bad> {
-        let unknown = Bad::Invalid(Flaw::UnknownKey);
+    pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketError> {
+        let unknown = TicketError::Invalid(InvalidTicketError::UnknownKey);
         let Some(served) = self.memory.installation() else { return Err(unknown) };
         let mut bad = unknown;
         for verifier in &self.verifiers {
@@ -155,7 +156,7 @@ impl Ticketing {
     }
 }
 
-impl Generations {
+impl TicketCache {
     /// `keys`: sorted.
     fn get(
         &mut self,
@@ -171,7 +172,7 @@ impl Generations {
             return ticket.clone();
         }
         let mut tickets = self.old.remove(&tenure).unwrap_or_default();
-        if self.young.len() >= MOST_YOUNG {
+        if self.young.len() >= MAX_YOUNG {
             self.old = std::mem::take(&mut self.young);
         }
         let ticket = tickets.iter().find(is_of).cloned();
@@ -191,13 +192,13 @@ mod tests {
     /// One transaction made both nodes, each as the first below its parent.
     #[test]
     fn tenures_of_two_keys_with_one_number_have_a_ticket_each() {
-        let signer = Arc::new(Signer::with_key(&Pair::generate(&SystemRandomness)));
+        let signer = Arc::new(Signer::with_key(&SigningKeyPair::generate(&SystemRandomness)));
         let tenure = Token::new(7, 0, 0).expect("a token");
-        let mut known = Generations::default();
+        let mut known = TicketCache::default();
         let keys = ["a", "b"].map(|key| [ResourceKey::parse(key).expect("a key")]);
         for round in 0..2 {
             for key in &keys {
-                let claims = || Claims::new(key, tenure, Mode::Exclusive, 1, "uuid", "gw-1");
+                let claims = || TicketClaims::new(key, tenure, Mode::Exclusive, 1, "uuid", "gw-1");
                 let ticket = known.get(tenure, key, || Arc::new(Ticket::new(signer.clone(), claims())));
                 assert_eq!(ticket.claims().keys, [key[0].as_str()], "round {round}");
             }

@@ -1,7 +1,7 @@
 //! The trace that a request belongs to (W3C Trace Context), read from its caller or begun here.
 
 use bytes::Bytes;
-use fencegate_policies::{hex, plan::Log};
+use fencegate_policies::{hex, plan::LogSettings};
 use hyper::header::{HeaderMap, HeaderValue};
 
 use crate::headers::{TRACEPARENT, TRACESTATE};
@@ -24,7 +24,7 @@ pub struct Trace {
 
 /// Which traces are recorded here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recording {
+pub enum Sampling {
     Off,
     /// Traces of others that are recorded, and one in so many of our own.
     OneIn(u32),
@@ -32,18 +32,18 @@ pub enum Recording {
 
 /// What a caller says about its trace.
 #[derive(Clone, Copy)]
-struct Parent {
+struct TraceParent {
     id: u128,
     span: u64,
     flags: u8,
 }
 
 /// The length of a `traceparent` in bytes.
-const PARENT: usize = 55;
+const TRACEPARENT_LEN: usize = 55;
 const SAMPLED: u8 = 1;
 
-impl Recording {
-    pub fn of(log: &Log) -> Self {
+impl Sampling {
+    pub fn of(log: &LogSettings) -> Self {
         log.traces.as_ref().map_or(Self::Off, |traces| Self::OneIn(traces.one_in))
     }
 }
@@ -51,19 +51,19 @@ impl Recording {
 impl Trace {
     /// The caller's trace; a new one if the caller's is missing or cannot be read. `tracestate` belongs to the
     /// caller's trace, so it is removed where a new one begins.
-    pub fn of(headers: &mut HeaderMap, recording: Recording) -> Self {
+    pub fn of(headers: &mut HeaderMap, recording: Sampling) -> Self {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let parent = parents.next().filter(|_| parents.next().is_none());
-        let parent = parent.and_then(|parent| Parent::parse(parent.as_bytes()));
+        let parent = parent.and_then(|parent| TraceParent::parse(parent.as_bytes()));
         if parent.is_none() {
             headers.remove(TRACESTATE);
         }
         let flags = match (parent, recording) {
             (Some(parent), _) => parent.flags,
-            (None, Recording::Off) => 0,
-            (None, Recording::OneIn(many)) => u8::from(fastrand::u32(..many.max(1)) == 0),
+            (None, Sampling::Off) => 0,
+            (None, Sampling::OneIn(many)) => u8::from(fastrand::u32(..many.max(1)) == 0),
         };
-        let recorded = recording != Recording::Off && flags & SAMPLED != 0;
+        let recorded = recording != Sampling::Off && flags & SAMPLED != 0;
         let span = fastrand::u64(1..);
         Self {
             id: parent.map_or_else(|| fastrand::u128(1..), |parent| parent.id),
@@ -96,16 +96,16 @@ impl Trace {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
         hex::write(&self.id.to_be_bytes(), &mut text[3..35]);
         hex::write(&self.below.to_be_bytes(), &mut text[36..52]);
-        hex::write(&[self.flags], &mut text[53..PARENT]);
-        hex::write(&self.span.to_be_bytes(), &mut text[PARENT..]);
+        hex::write(&[self.flags], &mut text[53..TRACEPARENT_LEN]);
+        hex::write(&self.span.to_be_bytes(), &mut text[TRACEPARENT_LEN..]);
         let mut name = Bytes::copy_from_slice(&text);
-        let parent = name.split_to(PARENT);
+        let parent = name.split_to(TRACEPARENT_LEN);
         let value = |bytes| HeaderValue::from_maybe_shared(bytes).expect("hex digits");
         (value(parent), value(name))
     }
 }
 
-impl Parent {
+impl TraceParent {
     /// Reads `00-` trace, `-` span, `-` flags. Of a later version the rest is ignored.
     fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
@@ -135,7 +135,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(parent).expect("a value"));
         headers.insert(TRACESTATE, HeaderValue::from_static("vendor=1"));
-        (Trace::of(&mut headers, Recording::Off), headers)
+        (Trace::of(&mut headers, Sampling::Off), headers)
     }
 
     #[test]
@@ -187,10 +187,10 @@ mod tests {
         };
         let yes = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let no = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
-        assert_eq!((count(yes, Recording::OneIn(100)), count(no, Recording::OneIn(1))), (1000, 0));
-        assert_eq!((count(yes, Recording::Off), count(None, Recording::Off)), (0, 0));
-        assert_eq!(count(None, Recording::OneIn(1)), 1000);
+        assert_eq!((count(yes, Sampling::OneIn(100)), count(no, Sampling::OneIn(1))), (1000, 0));
+        assert_eq!((count(yes, Sampling::Off), count(None, Sampling::Off)), (0, 0));
+        assert_eq!(count(None, Sampling::OneIn(1)), 1000);
         // The expected count is 500, with a standard deviation of 16.
-        assert!((400..600).contains(&count(None, Recording::OneIn(2))));
+        assert!((400..600).contains(&count(None, Sampling::OneIn(2))));
     }
 }

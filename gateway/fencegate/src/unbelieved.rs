@@ -12,10 +12,10 @@ use hyper::Method;
 
 /// By the word of the refusal. There are only a few.
 #[derive(Debug, Default)]
-pub struct Unbelieved(Mutex<BTreeMap<&'static str, Stranger>>);
+pub struct RejectedCallers(Mutex<BTreeMap<&'static str, RejectedCaller>>);
 
 #[derive(Debug, Clone)]
-pub struct Stranger {
+pub struct RejectedCaller {
     pub at: SystemTime,
     pub peer: SocketAddr,
     /// The client for whom the caller speaks, if that is somebody else.
@@ -23,12 +23,12 @@ pub struct Stranger {
     pub method: Method,
 }
 
-impl Unbelieved {
-    pub fn came(&self, word: &'static str, stranger: Stranger) {
+impl RejectedCallers {
+    pub fn came(&self, word: &'static str, stranger: RejectedCaller) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word, stranger);
     }
 
-    pub fn last(&self, word: &str) -> Option<Stranger> {
+    pub fn last(&self, word: &str) -> Option<RejectedCaller> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(word).cloned()
     }
 }

@@ -3,8 +3,8 @@
 use std::{env, fs, io, path::Path};
 
 use fencegate_policies::{
-    diagnose::{Code, Diagnostic, Place},
-    file::{Environment, Loaded},
+    diagnose::{Code, Diagnostic, SourceSpan},
+    file::{Environment, LoadedFile},
 };
 
 use fencegate_process::again::quoted;
@@ -15,7 +15,7 @@ use crate::access::SENDS_SPANS;
 const THE_FILE: &str = "-c FILE";
 
 /// The text of a file.
-pub struct Written {
+pub struct PolicyFile {
     /// The name by which the user gave the file.
     name: String,
     pub text: String,
@@ -23,31 +23,31 @@ pub struct Written {
 
 /// Why a file has no text.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum ReadPolicyError {
     #[error("FG0530: read {name}: {source}")]
     Io { name: String, source: io::Error },
     /// The second field is the diagnostic as the user sees it.
     #[error("{1}")]
-    NotText(Box<Diagnostic>, String),
+    InvalidText(Box<Diagnostic>, String),
 }
 
 /// The plan, if there is one, and everything to report about the file.
-pub struct Judged<P> {
+pub struct CheckedPolicy<P> {
     pub plan: Option<P>,
     /// Each with its place and remedy, in order.
     pub said: Vec<String>,
 }
 
-impl Written {
+impl PolicyFile {
     /// Reads only once: the file may be a pipe.
-    pub fn open(path: &Path) -> Result<Self, Unreadable> {
+    pub fn open(path: &Path) -> Result<Self, ReadPolicyError> {
         let name = path.display().to_string();
-        let bytes = fs::read(path).map_err(|source| Unreadable::Io { name: name.clone(), source })?;
+        let bytes = fs::read(path).map_err(|source| ReadPolicyError::Io { name: name.clone(), source })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let shown = String::from_utf8_lossy(error.as_bytes());
             let diagnostic = not_text(error.utf8_error().valid_up_to(), &shown);
             let rendered = diagnostic.render(&name, &shown);
-            Unreadable::NotText(Box::new(diagnostic), rendered)
+            ReadPolicyError::InvalidText(Box::new(diagnostic), rendered)
         })?;
         Ok(Self { name, text })
     }
@@ -58,7 +58,7 @@ impl Written {
     }
 
     /// With the environment of this process.
-    pub fn load<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Loaded<P> {
+    pub fn load<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> LoadedFile<P> {
         let mut loaded = buildable(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
         for remedy in loaded.diagnostics.iter_mut().filter_map(|one| one.remedy.as_mut()) {
             *remedy = remedy.replace(THE_FILE, &format!("-c {}", quoted(&self.name)));
@@ -66,10 +66,10 @@ impl Written {
         loaded
     }
 
-    pub fn plan<P>(&self, load: fn(&str, &Environment) -> Loaded<P>) -> Judged<P> {
+    pub fn plan<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> CheckedPolicy<P> {
         let loaded = self.load(load);
         let said = loaded.diagnostics.iter().map(|diagnostic| self.shown(diagnostic));
-        Judged { said: said.collect(), plan: loaded.plan }
+        CheckedPolicy { said: said.collect(), plan: loaded.plan }
     }
 
     /// A diagnostic as people see it.
@@ -79,7 +79,7 @@ impl Written {
 }
 
 /// Refuses a plan with a feature that this build lacks: to start without it would look as if it were on.
-fn buildable<P>(mut loaded: Loaded<P>, sends_spans: bool) -> Loaded<P> {
+fn buildable<P>(mut loaded: LoadedFile<P>, sends_spans: bool) -> LoadedFile<P> {
     if let (Some(place), false) = (loaded.traces, sends_spans) {
         let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
         let none = Diagnostic::new(Code::NoTraces, "this build sends no traces").at(place).remedy(remedy);
@@ -95,7 +95,7 @@ fn not_text(valid: usize, shown: &str) -> Diagnostic {
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
-        .at(Place { line, column, width: 1 })
+        .at(SourceSpan { line, column, width: 1 })
         .remedy("save the file as UTF-8")
 }
 

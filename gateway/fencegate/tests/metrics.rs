@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
 use fencegate::metrics::Metrics;
 use fencegate_policies::file;
-use fencegate_process::families::Family;
+use fencegate_process::families::MetricDesc;
 
 const HEAD: &str = "\
 # Metrics
@@ -19,7 +19,7 @@ This table is written by a test (`REWRITE=1 cargo test -p fencegate --test metri
 ";
 
 /// Each family, and who has it.
-fn exposed() -> BTreeMap<Family, &'static str> {
+fn exposed() -> BTreeMap<MetricDesc, &'static str> {
     let plan = file::load(include_str!("../../../policies/examples/payments.yaml")).plan;
     let gateway = Metrics::of_gateway(&plan.expect("a good file")).families();
     let guard = Metrics::of_guard().families();
@@ -35,7 +35,7 @@ fn documented_metrics_and_exposed_ones_are_the_same() {
     let mut text = HEAD.to_owned();
     text.push_str("| metric | kind | labels | of | what it says |\n|---|---|---|---|---|\n");
     for (family, who) in exposed() {
-        let Family { name, kind, labels, help } = family;
+        let MetricDesc { name, kind, labels, help } = family;
         let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
         writeln!(text, "| `{name}` | {kind} | {} | {who} | {help} |", labels.join(", ")).expect("memory");
     }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
-use fencegate::refusal::{Hearers, Outcome, PROBLEMS, Reason, Refusal};
+use fencegate::refusal::{Audience, Outcome, PROBLEMS, Reason, Refusal};
 use hyper::header::RETRY_AFTER;
 
 const BEGIN: &str = "<!-- written by a test: REWRITE=1 cargo test -p fencegate --test reasons -->\n";
@@ -12,7 +12,7 @@ const END: &str = "<!-- the end of what it writes -->\n";
 /// What a client meets, a row for each.
 fn table() -> String {
     let mut text = "| status | reason | outcome | what it says |\n|---|---|---|---|\n".to_owned();
-    let mut met = told(Hearers::Clients);
+    let mut met = told(Audience::Clients);
     met.sort_by_key(|reason| status(*reason));
     for reason in met {
         let (word, outcome) = (reason.word(), reason.outcome().word());
@@ -27,7 +27,7 @@ fn table() -> String {
     text
 }
 
-fn told(hearers: Hearers) -> Vec<Reason> {
+fn told(hearers: Audience) -> Vec<Reason> {
     Reason::ALL.iter().copied().filter(|reason| reason.hearers() == hearers).collect()
 }
 
@@ -56,7 +56,7 @@ fn of_others() -> String {
         let all = told(hearers).into_iter().map(|reason| format!("{} `{}`", status(reason), reason.word()));
         all.collect::<Vec<_>>().join(", ")
     };
-    let (gateways, askers) = (listed(Hearers::Gateways), listed(Hearers::AskersOfGuards));
+    let (gateways, askers) = (listed(Audience::Gateways), listed(Audience::AskersOfGuards));
     wrapped(&format!(
         "Not for clients: {gateways} are told to gateways. A guard tells whoever asks it: {askers}. A gateway answers its client \
          with a reason of the table instead."
@@ -148,9 +148,11 @@ fn reached(outcome: Outcome) -> &'static str {
 
 fn hearer(reason: Reason) -> &'static str {
     match reason.hearers() {
-        Hearers::Clients => "",
-        Hearers::Gateways => " It is told to gateways, not to clients.",
-        Hearers::AskersOfGuards => " A guard tells it; a gateway answers its own client with another reason.",
+        Audience::Clients => "",
+        Audience::Gateways => " It is told to gateways, not to clients.",
+        Audience::AskersOfGuards => {
+            " A guard tells it; a gateway answers its own client with another reason."
+        }
     }
 }
 

@@ -3,19 +3,19 @@
 use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    Guard, Rules,
+    Guard, GuardConfig,
     metrics::GuardMetrics,
-    open::Opened,
-    operation::Kept,
-    refused::Refused,
+    open::OpenedGuard,
+    operation::StoredResponse,
+    refused::AdmitError,
     register::Claim,
-    store::{Identity, Redb},
-    waiter::{Patience, Staying},
+    store::{RedbStore, StoreIdentity},
+    waiter::{AlwaysWaiting, WaitLimit},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::{
-    clock::{MachineClock, Permission},
-    families::Families,
+    clock::{MachineClock, SendPermission},
+    families::MetricRegistry,
     randomness::{Guid, SystemRandomness},
 };
 
@@ -30,14 +30,18 @@ async fn main() -> Tried<()> {
 async fn serve(folder: &Path) -> Tried<()> {
     let store = folder.join("guard.redb");
     // Once in the life of a service: `fencegate era show` prints the installation and the floor.
-    drop(Redb::init(&store, &Identity::new("f1ee7000000000000000000000000000", &SystemRandomness), 0)?);
+    drop(RedbStore::init(
+        &store,
+        &StoreIdentity::new("f1ee7000000000000000000000000000", &SystemRandomness),
+        0,
+    )?);
     // A real service sets this longer than its longest execution.
-    let rules = Rules { max_execution: Duration::from_millis(100), ..Rules::default() };
-    let (clock, families) = (Arc::new(MachineClock), Families::new());
+    let rules = GuardConfig { max_execution: Duration::from_millis(100), ..GuardConfig::default() };
+    let (clock, families) = (Arc::new(MachineClock), MetricRegistry::new());
     let instance = Guid::new(&SystemRandomness).to_string();
     let metrics = GuardMetrics::register(&families);
-    let Opened { guard, committing, .. } =
-        Guard::open(Arc::new(Redb::open(&store)?), rules, clock, instance, metrics)?;
+    let OpenedGuard { guard, committing, .. } =
+        Guard::open(Arc::new(RedbStore::open(&store)?), rules, clock, instance, metrics)?;
     let file = folder.join("balance");
     tokio::select! {
         served = requests(&guard, &file) => served?,
@@ -63,31 +67,31 @@ async fn requests(guard: &Arc<Guard>, file: &Path) -> Tried<()> {
     // The gateway of this token stood still for a minute, and does not know that it has lost the lock.
     let late = "v1-00000000000000ab-00000007-00000002";
     match pay(guard, late, file).await {
-        Err(Refused::Stale { newest }) => println!("{late}: refused, {newest} was here"),
+        Err(AdmitError::Stale { newest }) => println!("{late}: refused, {newest} was here"),
         other => return Err(format!("an older token came through: {other:?}").into()),
     }
     Ok(())
 }
 
 /// One request, with the fields `Fencing-Token`, `Fencing-Key` and `Fencing-Mode`.
-async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, Refused> {
-    let token = Token::parse(token).map_err(|bad| Refused::TokenMalformed(bad.into()))?;
+async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitError> {
+    let token = Token::parse(token).map_err(|bad| AdmitError::TokenMalformed(bad.into()))?;
     let key = ResourceKey::parse("account/1").expect("a key");
     let claim = Claim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None, parent: None };
     // A client that may hang up meanwhile implements `Waiting`.
-    let mut client = Staying;
-    let mut patience = Patience::new(&mut client, guard.rules.settle);
+    let mut client = AlwaysWaiting;
+    let mut patience = WaitLimit::new(&mut client, guard.rules.settle);
     let admitted = guard.admit(claim.clone(), None, &mut patience).await;
     let running = admitted.map_err(|refused| guard.refuse(refused, Some(&claim)))?;
     // The process may have stood still between admission and this line, so that the execution already counts as over.
     if !running.permission().holds(guard.now()) {
         running.unsent().await?;
-        return Err(Refused::Busy);
+        return Err(AdmitError::Busy);
     }
     let balance = fs::read_to_string(file).map_or(0, |text| text.parse().unwrap_or(0)) + 1;
     fs::write(file, balance.to_string()).expect("the folder can be written");
     // Without this call the execution would be in doubt, and the key closed for `max_execution`.
-    running.answered(Kept { status: 200, fields: Vec::new(), body: None }).await?;
+    running.answered(StoredResponse { status: 200, fields: Vec::new(), body: None }).await?;
     Ok(balance)
 }
 

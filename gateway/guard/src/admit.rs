@@ -4,18 +4,18 @@
 use std::sync::Arc;
 
 use fencegate_policies::plan::Mode;
-use fencegate_process::{clock::Boot, failpoint};
+use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    arbitration::{Looked, Turn, Way},
+    arbitration::{AdmitCheck, AdmitOutcome, AdmitPhase},
     doubt::Execution,
     guard::Guard,
-    postgres::Changed,
-    refused::Refused,
+    postgres::ChangeFuture,
+    refused::AdmitError,
     register::Claim,
-    reserve::Reserved,
-    waiter::{Patience, Waiting},
+    reserve::ReservedOperation,
+    waiter::{WaitLimit, Waiter},
 };
 
 impl Guard {
@@ -29,32 +29,32 @@ impl Guard {
     pub async fn admit(
         self: &Arc<Self>,
         claim: Claim,
-        reserved: Option<Reserved>,
-        patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<Execution, Refused> {
+        reserved: Option<ReservedOperation>,
+        patience: &mut WaitLimit<'_, impl Waiter>,
+    ) -> Result<Execution, AdmitError> {
         let asked = Instant::now();
         let mut running = Execution::asking(self.clone(), claim, reserved);
-        let mut turn = Turn::First;
+        let mut turn = AdmitPhase::First;
         let mut new_tenure = false;
         loop {
-            let Looked { way, raised } = running.look(turn).await?;
+            let AdmitCheck { way, raised } = running.look(turn).await?;
             new_tenure |= raised;
             match way {
-                Way::Free { since } => {
+                AdmitOutcome::Admitted { since } => {
                     running.let_in(since);
                     failpoint::pass("guard_admitted");
                     self.metrics.admitted(new_tenure, asked.elapsed());
                     return Ok(running);
                 }
-                Way::Taken { told, doubt } => self.wait(told, doubt, patience).await?,
+                AdmitOutcome::Blocked { told, doubt } => self.wait(told, doubt, patience).await?,
             }
-            turn = Turn::Again;
+            turn = AdmitPhase::Again;
         }
     }
 
     /// Why a dispatch is refused that came after the moment until which it might be begun. A newer token says more than
     /// the time: somebody has overtaken it. No mark moves.
-    pub async fn late(&self, claim: &Claim) -> Refused {
+    pub async fn late(&self, claim: &Claim) -> AdmitError {
         let mut newest = None;
         for key in claim.keys.iter() {
             // Where the store cannot be asked, the time alone is known.
@@ -64,14 +64,14 @@ impl Guard {
             }
         }
         match newest.filter(|newest| newest.number() > claim.token.number()) {
-            Some(newest) => Refused::Stale { newest },
-            None => Refused::Expired,
+            Some(newest) => AdmitError::Stale { newest },
+            None => AdmitError::Expired,
         }
     }
 
     /// Raises marks and registers the dispatch even if its token is stale, for a guard that only observes. Never lowers
     /// a mark.
-    pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Execution, Refused> {
+    pub async fn let_pass(self: &Arc<Self>, claim: Claim) -> Result<Execution, AdmitError> {
         let mut running = Execution::asking(self.clone(), claim, None);
         running.pass().await?;
         Ok(running)
@@ -80,27 +80,27 @@ impl Guard {
     /// Waits until the state of the keys may have changed.
     async fn wait(
         &self,
-        told: Changed,
-        doubt: Option<Boot>,
-        patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<(), Refused> {
+        told: ChangeFuture,
+        doubt: Option<BootInstant>,
+        patience: &mut WaitLimit<'_, impl Waiter>,
+    ) -> Result<(), AdmitError> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));
         // If the doubt lasts longer than we may wait, refuse at once.
         if let (Some(until), Some(over)) = (doubt, over)
             && over > patience.deadline
         {
-            return Err(Refused::InDoubt { until });
+            return Err(AdmitError::InDoubt { until });
         }
         let look_again = over.map_or(patience.deadline, |over| over.min(patience.deadline));
         tokio::select! {
             () = told => Ok(()),
             () = sleep_until(look_again) => match (Instant::now() >= patience.deadline, doubt) {
-                (true, Some(until)) => Err(Refused::InDoubt { until }),
-                (true, None) => Err(Refused::Busy),
+                (true, Some(until)) => Err(AdmitError::InDoubt { until }),
+                (true, None) => Err(AdmitError::Busy),
                 (false, _) => Ok(()),
             },
-            () = patience.client.gone() => Err(Refused::Busy),
+            () = patience.client.gone() => Err(AdmitError::Busy),
         }
     }
 }

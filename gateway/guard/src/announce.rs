@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fencegate_policies::plan::Enforce;
+use fencegate_policies::plan::Enforcement;
 use serde::{Deserialize, Serialize};
 
-use crate::{arbitration::Reach, guard::Guard, refused::Refused};
+use crate::{arbitration::StoreProgress, guard::Guard, refused::AdmitError};
 
 /// The path of the announcement, which no service uses.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -52,9 +52,9 @@ impl Announcement {
 impl Guard {
     /// # Errors
     /// The store cannot be asked.
-    pub async fn announcement(&self) -> Result<Announcement, Refused> {
+    pub async fn announcement(&self) -> Result<Announcement, AdmitError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let Reach { floor, highest, database } = self.arbiter.reach().await?;
+        let StoreProgress { floor, highest, database } = self.arbiter.reach().await?;
         Ok(Announcement {
             format: FORMAT,
             store: self.identity.store.clone(),
@@ -65,7 +65,7 @@ impl Guard {
             highest,
             settle: millis(self.rules.settle),
             max_execution: millis(self.rules.max_execution),
-            observes: self.rules.enforce == Enforce::Observe,
+            observes: self.rules.enforce == Enforcement::Observe,
             up: Some(millis(self.now().since(self.since))),
         })
     }

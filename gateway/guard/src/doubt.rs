@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
 use fencegate_process::{
-    clock::{Boot, Permission},
+    clock::{BootInstant, SendPermission},
     failpoint,
 };
 
 use crate::{
-    arbitration::{Admitted, Looked, Sent, Turn},
+    arbitration::{AdmitCheck, AdmitPhase, AdmittedId, SendRecord},
     guard::Guard,
-    operation::{Kept, Writing},
-    place::Place,
-    postgres::Lease,
-    refused::Refused,
-    register::{Claim, Ended, InDoubt, Seen},
-    reserve::Reserved,
+    operation::{JournalUpdate, StoredResponse},
+    place::DispatchTarget,
+    postgres::GuardMembership,
+    refused::AdmitError,
+    register::{Claim, DispatchEnd, InDoubtExecution, KeyView},
+    reserve::ReservedOperation,
 };
 
 /// A dispatch that was let in. Say how it ended by one of its methods; if it is dropped before, its execution is in
@@ -24,51 +24,51 @@ use crate::{
 pub struct Execution {
     guard: Arc<Guard>,
     claim: Claim,
-    admitted: Admitted,
-    reserved: Option<Reserved>,
+    admitted: AdmittedId,
+    reserved: Option<ReservedOperation>,
     /// `None`: no permission was given out yet, so nothing was sent.
-    since: Option<Boot>,
+    since: Option<BootInstant>,
     ended: bool,
 }
 
 /// The permission to send. It ends at a fixed instant. If the store is shared, it also ends with this guard's lease,
 /// which each beat prolongs.
 #[derive(Debug, Clone)]
-pub struct Until {
-    end: Boot,
-    lease: Option<Lease>,
+pub struct SendDeadline {
+    end: BootInstant,
+    lease: Option<GuardMembership>,
 }
 
-impl Permission for Until {
-    fn holds(&self, now: Boot) -> bool {
+impl SendPermission for SendDeadline {
+    fn holds(&self, now: BootInstant) -> bool {
         now < self.deadline()
     }
 
-    fn deadline(&self) -> Boot {
+    fn deadline(&self) -> BootInstant {
         self.lease.as_ref().map_or(self.end, |lease| self.end.min(lease.until()))
     }
 }
 
 /// Before the admission.
 impl Execution {
-    pub(crate) fn asking(guard: Arc<Guard>, claim: Claim, reserved: Option<Reserved>) -> Self {
-        Self { guard, claim, admitted: Admitted::Not, reserved, since: None, ended: false }
+    pub(crate) fn asking(guard: Arc<Guard>, claim: Claim, reserved: Option<ReservedOperation>) -> Self {
+        Self { guard, claim, admitted: AdmittedId::NotAdmitted, reserved, since: None, ended: false }
     }
 
     /// One look at its keys. After a refusal the dispatch is over.
-    pub(crate) async fn look(&mut self, turn: Turn) -> Result<Looked, Refused> {
-        let admitting = self.reserved.as_ref().and_then(Reserved::admitting);
+    pub(crate) async fn look(&mut self, turn: AdmitPhase) -> Result<AdmitCheck, AdmitError> {
+        let admitting = self.reserved.as_ref().and_then(ReservedOperation::admitting);
         self.guard.arbiter.look(turn, &self.claim, admitting, &mut self.admitted).await
     }
 
     /// Lets it in even if its token is stale.
-    pub(crate) async fn pass(&mut self) -> Result<(), Refused> {
+    pub(crate) async fn pass(&mut self) -> Result<(), AdmitError> {
         let since = self.guard.arbiter.let_pass(&self.claim, &mut self.admitted).await?;
         self.let_in(since);
         Ok(())
     }
 
-    pub(crate) fn let_in(&mut self, since: Boot) {
+    pub(crate) fn let_in(&mut self, since: BootInstant) {
         self.since = Some(since);
         self.guard.metrics.in_flight(1);
         if self.reserved.is_some() {
@@ -84,24 +84,24 @@ impl Execution {
 
     /// The operation of this dispatch, if it is one.
     pub fn operation(&self) -> Option<OperationId> {
-        self.reserved.as_ref().map(Reserved::id)
+        self.reserved.as_ref().map(ReservedOperation::id)
     }
 
     /// Bytes may leave until `send_within` after the registration began. So a guard that stood still sends nothing that
     /// others already take as over.
-    pub fn permission(&self) -> Until {
-        let never = Boot::from_nanos(0);
+    pub fn permission(&self) -> SendDeadline {
+        let never = BootInstant::from_nanos(0);
         let end = self.since.map_or(never, |since| since + self.guard.rules.send_within);
-        Until { end, lease: self.guard.arbiter.lease() }
+        SendDeadline { end, lease: self.guard.arbiter.lease() }
     }
 
     /// The upstream has answered in full. The key is free at once; the answer is remembered before this returns.
     ///
     /// # Errors
     /// The answer could not be written down, so the operation's outcome will be unknown.
-    pub async fn answered(mut self, answer: Kept) -> Result<(), Refused> {
+    pub async fn answered(mut self, answer: StoredResponse) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
-            self.end(Ended::Known, None);
+            self.end(DispatchEnd::Known, None);
             return Ok(());
         };
         failpoint::pass("before_result_recorded");
@@ -113,9 +113,9 @@ impl Execution {
     ///
     /// # Errors
     /// That could not be written down.
-    pub async fn unsent(mut self) -> Result<(), Refused> {
+    pub async fn unsent(mut self) -> Result<(), AdmitError> {
         let Some(reserved) = self.reserved.take() else {
-            self.end(Ended::Known, None);
+            self.end(DispatchEnd::Known, None);
             return Ok(());
         };
         let writing = reserved.reservation.forgotten();
@@ -123,7 +123,7 @@ impl Execution {
     }
 
     /// Bytes left for `place`, the last of them at `last`, and no complete answer came.
-    pub fn doubtful(mut self, last: Boot, place: Option<Place>) {
+    pub fn doubtful(mut self, last: BootInstant, place: Option<DispatchTarget>) {
         self.in_doubt(last, place);
         // A repeat of the operation is told `outcome-unknown` from now on, and does not wait.
         self.left();
@@ -136,31 +136,35 @@ impl Execution {
         }
     }
 
-    fn in_doubt(&mut self, last: Boot, place: Option<Place>) {
+    fn in_doubt(&mut self, last: BootInstant, place: Option<DispatchTarget>) {
         let begun = self.guard.rules.begun_by(self.since, last);
         let until = begun + self.guard.rules.max_execution;
-        self.end(Ended::InDoubt { until }, Some(Sent { place, last: begun }));
+        self.end(DispatchEnd::InDoubt { until }, Some(SendRecord { place, last: begun }));
     }
 
     /// Ends the dispatch, and writes down the outcome of its operation.
-    async fn conclude(mut self, mut reserved: Reserved, writing: Writing) -> Result<(), Refused> {
+    async fn conclude(
+        mut self,
+        mut reserved: ReservedOperation,
+        writing: JournalUpdate,
+    ) -> Result<(), AdmitError> {
         let admitted = self.is_over();
         let right = reserved.reservation.right();
         self.guard.arbiter.conclude(&self.claim, admitted, right, writing).await
     }
 
-    fn end(&mut self, ended: Ended, sent: Option<Sent>) {
+    fn end(&mut self, ended: DispatchEnd, sent: Option<SendRecord>) {
         let admitted = self.is_over();
         self.guard.arbiter.end(&self.claim, admitted, ended, sent);
     }
 
     /// Marks this as ended, and gives the name under which the arbiter knows it.
-    fn is_over(&mut self) -> Admitted {
+    fn is_over(&mut self) -> AdmittedId {
         self.ended = true;
         if self.since.is_some() {
             self.guard.metrics.in_flight(-1);
         }
-        std::mem::replace(&mut self.admitted, Admitted::Not)
+        std::mem::replace(&mut self.admitted, AdmittedId::NotAdmitted)
     }
 }
 
@@ -168,7 +172,7 @@ impl Drop for Execution {
     fn drop(&mut self) {
         match (self.ended, self.since) {
             (true, _) => {}
-            (false, None) => self.end(Ended::Known, None),
+            (false, None) => self.end(DispatchEnd::Known, None),
             // A panic or a dropped task: bytes may have left until now, and none leave after this.
             (false, Some(_)) => {
                 let now = self.guard.now();
@@ -185,7 +189,12 @@ impl Guard {
     ///
     /// # Errors
     /// The store cannot be asked.
-    pub async fn over(&self, keys: &[ResourceKey], token: Token, how: &'static str) -> Result<bool, Refused> {
+    pub async fn over(
+        &self,
+        keys: &[ResourceKey],
+        token: Token,
+        how: &'static str,
+    ) -> Result<bool, AdmitError> {
         let resolved = self.arbiter.resolve(keys, token).await?;
         if resolved {
             self.metrics.doubt_resolved(how);
@@ -197,7 +206,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store cannot be asked.
-    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Refused> {
+    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
         self.arbiter.seen(key).await
     }
 
@@ -205,7 +214,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store cannot be asked.
-    pub async fn doubts(&self) -> Result<Vec<InDoubt>, Refused> {
+    pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
         self.arbiter.doubts().await
     }
 }

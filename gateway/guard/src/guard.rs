@@ -3,44 +3,44 @@
 use std::{io, sync::Mutex};
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::clock::{Boot, Clock, SharedClock};
+use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use serde::Serialize;
 
 use crate::{
-    arbiter::Arbiter,
+    arbiter::Backend,
     metrics::GuardMetrics,
-    place::Place,
-    refused::Refused,
-    register::{Answer, Quarantined, Scope},
-    rules::Rules,
-    store::{Identity, NotCopied, NotDurable, backup::Header},
+    place::DispatchTarget,
+    refused::AdmitError,
+    register::{LivenessAnswer, QuarantineScope, QuarantineStatus},
+    rules::GuardConfig,
+    store::{CommitError, CopyStoreError, StoreIdentity, backup::BackupHeader},
 };
 
 /// The guard of one upstream. Shared by all workers.
 pub struct Guard {
-    pub rules: Rules,
-    pub identity: Identity,
+    pub rules: GuardConfig,
+    pub identity: StoreIdentity,
     /// Names this process. A second process on a copy of the same store has another name.
     pub instance: String,
     /// Since when it has its store.
-    pub(crate) since: Boot,
-    pub(crate) arbiter: Arbiter,
-    pub(crate) refusals: Mutex<Refusals>,
+    pub(crate) since: BootInstant,
+    pub(crate) arbiter: Backend,
+    pub(crate) refusals: Mutex<RejectionStats>,
     clock: SharedClock,
     pub metrics: GuardMetrics,
 }
 
 /// Dispatches that were refused as stale.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Refusals {
+pub struct RejectionStats {
     /// How many since the start.
     pub stale: u64,
-    pub latest: Option<Stale>,
+    pub latest: Option<StaleDispatch>,
 }
 
 /// One stale dispatch.
 #[derive(Debug, Clone, Serialize)]
-pub struct Stale {
+pub struct StaleDispatch {
     pub keys: Vec<ResourceKey>,
     pub presented: Token,
     pub newest: Token,
@@ -48,20 +48,20 @@ pub struct Stale {
 
 /// Why there is no backup.
 #[derive(Debug, thiserror::Error)]
-pub enum NotBackedUp {
+pub enum BackupError {
     /// A database is backed up by its own tools, for all guards at once.
     #[error("the store is a database, which others have as well")]
     Shared,
     #[error(transparent)]
-    NotCopied(#[from] NotCopied),
+    Copy(#[from] CopyStoreError),
 }
 
 impl Guard {
     pub(crate) fn new(
-        rules: Rules,
-        identity: Identity,
+        rules: GuardConfig,
+        identity: StoreIdentity,
         instance: String,
-        arbiter: Arbiter,
+        arbiter: Backend,
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
@@ -69,7 +69,7 @@ impl Guard {
         Self { rules, identity, instance, since, arbiter, refusals: Mutex::default(), clock, metrics }
     }
 
-    pub fn now(&self) -> Boot {
+    pub fn now(&self) -> BootInstant {
         self.clock.now()
     }
 
@@ -78,14 +78,17 @@ impl Guard {
     }
 
     /// The keys in quarantine, and until when; `None` if there are none.
-    pub fn quarantine(&self) -> Option<Quarantined> {
+    pub fn quarantine(&self) -> Option<QuarantineStatus> {
         self.arbiter.quarantine()
     }
 
     /// Whether a dispatch could be admitted now, on some keys at least.
     pub fn lets_in(&self) -> bool {
         self.has_its_store()
-            && !matches!(self.quarantine(), Some(Quarantined { scope: Scope::EveryKey(_), .. }))
+            && !matches!(
+                self.quarantine(),
+                Some(QuarantineStatus { scope: QuarantineScope::EveryKey(_), .. })
+            )
     }
 
     /// Whether the store can be asked now: a shared one may be away for a while.
@@ -113,28 +116,28 @@ impl Guard {
     ///
     /// Whoever asks makes a new connection for each question, so that the question waits behind what was sent before,
     /// and tells the guard by [`Guard::seen_running`] or [`Guard::not_seen`].
-    pub fn to_ask(&self) -> Vec<Place> {
+    pub fn to_ask(&self) -> Vec<DispatchTarget> {
         self.arbiter.to_ask()
     }
 
     /// Where the dispatch of this token was sent, if it is in doubt and that is known.
-    pub fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+    pub fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         self.arbiter.place(keys, token)
     }
 
     /// A question to this place was answered by the process that does the work, and by nobody in its stead. True if the
     /// question before was not answered.
-    pub fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+    pub fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
         self.arbiter.seen_running(place, answer)
     }
 
     /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn not_seen(&self, place: &Place) -> bool {
+    pub fn not_seen(&self, place: &DispatchTarget) -> bool {
         self.arbiter.not_seen(place)
     }
 
     /// Returns when nothing can be remembered any more.
-    pub async fn store_failed(&self) -> NotDurable {
+    pub async fn store_failed(&self) -> CommitError {
         self.arbiter.failed().await
     }
 
@@ -142,8 +145,8 @@ impl Guard {
     ///
     /// # Errors
     /// The store is shared, cannot be read, or `into` cannot be written.
-    pub fn back_up(&self, into: &mut dyn io::Write) -> Result<Header, NotBackedUp> {
-        let store = self.arbiter.own_store().ok_or(NotBackedUp::Shared)?;
+    pub fn back_up(&self, into: &mut dyn io::Write) -> Result<BackupHeader, BackupError> {
+        let store = self.arbiter.own_store().ok_or(BackupError::Shared)?;
         Ok(store.copy(into)?)
     }
 
@@ -151,7 +154,7 @@ impl Guard {
     ///
     /// # Errors
     /// Then the next start takes this one for a crash.
-    pub async fn leave(&self) -> Result<(), Refused> {
+    pub async fn leave(&self) -> Result<(), AdmitError> {
         self.arbiter.leave().await
     }
 }

@@ -10,16 +10,16 @@ use tokio::{
 };
 
 use crate::{
-    arbiter::Arbiter,
+    arbiter::Backend,
     guard::Guard,
     metrics::GuardMetrics,
-    postgres::{NotUsable, Place, Postgres, Terms},
-    rules::Rules,
-    shared::{Ending, Shared},
+    postgres::{GuardTimings, PostgresConfig, PostgresStore, UnusableDatabaseError},
+    rules::GuardConfig,
+    shared::{PostgresBackend, StopSignal},
 };
 
 /// A guard that is ready to decide, one of several.
-pub struct Joined {
+pub struct JoinedGuard {
     pub guard: Arc<Guard>,
     /// The thread of the store: it ends after [`Guard::leave`].
     pub keeping: thread::JoinHandle<()>,
@@ -27,9 +27,9 @@ pub struct Joined {
 
 /// Why a guard cannot begin.
 #[derive(Debug, thiserror::Error)]
-pub enum NotJoined {
+pub enum JoinGuardError {
     #[error(transparent)]
-    Store(#[from] NotUsable),
+    Store(#[from] UnusableDatabaseError),
     #[error("start the thread of the store")]
     Thread(#[from] io::Error),
     #[error("the thread of the store has panicked")]
@@ -37,7 +37,7 @@ pub enum NotJoined {
 }
 
 /// The parts of the process that a guard uses.
-pub struct Surroundings {
+pub struct GuardEnv {
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     /// A name that no other process ever has.
@@ -54,15 +54,19 @@ impl Guard {
     ///
     /// # Cancellation
     /// If the future is dropped, no task is left that renews the lease.
-    pub async fn join(place: &Place, rules: Rules, around: Surroundings) -> Result<Joined, NotJoined> {
-        let Surroundings { clock, randomness, instance, metrics } = around;
+    pub async fn join(
+        place: &PostgresConfig,
+        rules: GuardConfig,
+        around: GuardEnv,
+    ) -> Result<JoinedGuard, JoinGuardError> {
+        let GuardEnv { clock, randomness, instance, metrics } = around;
         let metrics = metrics.kept_in("postgres");
         let (opened, opening) = oneshot::channel();
-        let (ending, mut ended) = watch::channel(Ending::NotYet);
+        let (ending, mut ended) = watch::channel(StopSignal::Running);
         let (alive, gone) = watch::channel(());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let terms = Terms {
+        let terms = GuardTimings {
             send_within: rules.send_within,
             max_execution: rules.max_execution,
             begun_within: rules.begun_within(),
@@ -75,7 +79,7 @@ impl Guard {
             // gone.
             let _alive = alive;
             runtime.block_on(async move {
-                let asked = Postgres::open(&place, terms, clock, randomness, &instance).await;
+                let asked = PostgresStore::open(&place, terms, clock, randomness, &instance).await;
                 let postgres = asked.as_ref().ok().cloned();
                 if opened.send(asked).is_err() {
                     return;
@@ -84,15 +88,21 @@ impl Guard {
                 select! {
                     () = postgres.tend() => {}
                     // This also returns when the sender was dropped.
-                    _ = ended.wait_for(|ending| *ending == Ending::InOrder) => {}
+                    _ = ended.wait_for(|ending| *ending == StopSignal::Graceful) => {}
                 }
             });
         })?;
-        let postgres = opening.await.map_err(|_| NotJoined::Panicked)??;
+        let postgres = opening.await.map_err(|_| JoinGuardError::Panicked)??;
         let identity = postgres.identity().clone();
-        let shared =
-            Shared::new(postgres, rules.clone(), clock.clone(), metrics.clone(), handle, (ending, gone));
-        let guard = Self::new(rules, identity, instance, Arbiter::Shared(Box::new(shared)), clock, metrics);
-        Ok(Joined { guard: Arc::new(guard), keeping })
+        let shared = PostgresBackend::new(
+            postgres,
+            rules.clone(),
+            clock.clone(),
+            metrics.clone(),
+            handle,
+            (ending, gone),
+        );
+        let guard = Self::new(rules, identity, instance, Backend::Postgres(Box::new(shared)), clock, metrics);
+        Ok(JoinedGuard { guard: Arc::new(guard), keeping })
     }
 }

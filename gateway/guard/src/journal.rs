@@ -12,28 +12,28 @@ use fencegate_policies::operation::{Operation, one_resource};
 
 use crate::{
     guard::Guard,
-    operation::{Entry, Kept, State},
-    refused::Refused,
-    reserve::{Reservation, Reserved, Wanted},
-    waiter::{Patience, Waiting},
+    operation::{JournalEntry, State, StoredResponse},
+    refused::AdmitError,
+    reserve::{OperationRequest, Reservation, ReservedOperation},
+    waiter::{WaitLimit, Waiter},
 };
 
 /// What the journal knows of an operation.
-pub enum Found {
-    New(Reserved),
+pub enum JournalLookup {
+    New(ReservedOperation),
     /// It was done, with this answer.
-    Done(Kept),
+    Done(StoredResponse),
     /// It was done, but its answer is not known.
     DoneUnseen,
     /// It was admitted, and its outcome is unknown.
-    Unknown(Reserved, Box<Entry>),
+    Unknown(ReservedOperation, Box<JournalEntry>),
 }
 
 /// The result of taking an unknown operation in hand.
-pub enum Taken {
-    Yours(Reservation, Box<Entry>),
+pub enum TakeOutcome {
+    Taken(Reservation, Box<JournalEntry>),
     /// Somebody else has it.
-    InHand,
+    InProgress,
     /// There is no such operation, or its outcome is known.
     Settled,
 }
@@ -45,9 +45,9 @@ impl Guard {
     /// The operation runs for longer than we may wait, or its name was used for another request.
     pub async fn find(
         self: &Arc<Self>,
-        wanted: Wanted,
-        patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<Found, Refused> {
+        wanted: OperationRequest,
+        patience: &mut WaitLimit<'_, impl Waiter>,
+    ) -> Result<JournalLookup, AdmitError> {
         let Operation { id, former, .. } = wanted.operation;
         let mut reservation = Reservation::of(self, id);
         let mut known = reservation.take(patience).await?;
@@ -62,17 +62,19 @@ impl Guard {
             let journal = self.arbiter.journal();
             let most = self.rules.journal.most;
             if journal.bytes >= most {
-                return Err(Refused::JournalFull { bytes: journal.bytes, most });
+                return Err(AdmitError::JournalFull { bytes: journal.bytes, most });
             }
-            return Ok(Found::New(Reserved::new(reservation, wanted)));
+            return Ok(JournalLookup::New(ReservedOperation::new(reservation, wanted)));
         };
         if !entry.is_of(&wanted.operation) || !one_resource(&entry.keys, &wanted.keys) {
-            return Err(Refused::Mismatch);
+            return Err(AdmitError::Mismatch);
         }
         Ok(match entry.state {
-            State::Done { answer: Some(answer), .. } => Found::Done(answer),
-            State::Done { answer: None, .. } | State::Resolved { .. } => Found::DoneUnseen,
-            State::Admitted => Found::Unknown(Reserved::new(reservation, wanted), Box::new(entry)),
+            State::Done { answer: Some(answer), .. } => JournalLookup::Done(answer),
+            State::Done { answer: None, .. } | State::Resolved { .. } => JournalLookup::DoneUnseen,
+            State::Admitted => {
+                JournalLookup::Unknown(ReservedOperation::new(reservation, wanted), Box::new(entry))
+            }
         })
     }
 
@@ -80,7 +82,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store cannot be asked.
-    pub async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
+    pub async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
         self.arbiter.may_still_run(entry).await
     }
 }

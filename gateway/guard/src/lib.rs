@@ -46,6 +46,6 @@ pub mod waiter;
 mod wall_clock;
 
 pub use self::{
-    guard::{Guard, NotBackedUp, Refusals, Stale},
-    rules::Rules,
+    guard::{BackupError, Guard, RejectionStats, StaleDispatch},
+    rules::GuardConfig,
 };

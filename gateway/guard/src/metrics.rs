@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_process::families::{Families, SHORT, unknown_operations};
+use fencegate_process::families::{MetricRegistry, SHORT, unknown_operations};
 use prometheus::{
     GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
@@ -50,7 +50,7 @@ const SHARED_OPS: [&str; 8] = ["read", "admit", "end", "journal", "reserve", "re
 const GROUPS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 impl GuardMetrics {
-    pub fn register(families: &Families) -> Self {
+    pub fn register(families: &MetricRegistry) -> Self {
         let counters =
             |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
         let gauge = |name, help| families.register(IntGauge::new(name, help));

@@ -21,53 +21,56 @@ use fencegate_process::{
     randomness::{Guid, Randomness},
 };
 
-use self::old_file::{Closing, OldFile};
+use self::old_file::{InitialQuarantine, SourceFile};
 use crate::{
     operation::State,
-    postgres::{Copying, Handed, Intake, Marked, NotUsable, Place, Terms, There, Unended},
-    rules::Rules,
-    store::{Departed, Identity, StoreError},
+    postgres::{
+        GuardTimings, ImportHeader, ImportLock, ImportTransaction, KeyRow, OpenExecution, PostgresConfig,
+        SchemaContent, UnusableDatabaseError,
+    },
+    rules::GuardConfig,
+    store::{MovedMarker, StoreError, StoreIdentity},
 };
 
 /// The two ends of a move.
 #[derive(Debug, Clone)]
-pub struct Move {
+pub struct StoreMigration {
     /// The file.
     pub from: PathBuf,
-    pub into: Place,
+    pub into: PostgresConfig,
     /// The rules of the guards that go on with the store.
-    pub rules: Rules,
+    pub rules: GuardConfig,
 }
 
 /// Whether to move, or only to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Intent {
+pub enum MigrationMode {
     /// Changes nothing, and reports what a move would do.
-    Look,
-    Move,
+    DryRun,
+    Migrate,
 }
 
 /// The result of a move, or of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moved {
-    pub identity: Identity,
-    pub left_to_do: LeftToDo,
-    pub tally: Tally,
+pub struct MigrationReport {
+    pub identity: StoreIdentity,
+    pub left_to_do: MigrationState,
+    pub tally: StoreCounts,
 }
 
 /// How much of the move was left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeftToDo {
+pub enum MigrationState {
     /// The whole move.
-    Everything,
+    NotStarted,
     /// An earlier run had copied everything; only the last step was missing.
     LastStep,
-    Nothing,
+    Done,
 }
 
 /// The contents of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct StoreCounts {
     pub keys: u64,
     pub floor: u64,
     pub highest: u64,
@@ -87,36 +90,40 @@ pub struct Tally {
 
 /// Why the store was not moved, or why it is not known where it is.
 #[derive(Debug, thiserror::Error)]
-pub enum NotMoved {
+pub enum MigrationError {
     #[error("{} does not exist; name the file that `store.redb` of the guard names", .0.display())]
     NoFile(PathBuf),
     #[error(transparent)]
     File(#[from] StoreError),
     #[error("FG0540: {0}")]
-    Database(#[from] NotUsable),
+    Database(#[from] UnusableDatabaseError),
     /// The file is marked as gone, and the copy is not the store yet.
     #[error(
         "FG0540: {why}. {path} says by now that its store has gone: run the same command again, it ends what it began"
     )]
-    NotFinished { path: String, why: NotUsable },
+    NotFinished { path: String, why: UnusableDatabaseError },
     #[error(
         "FG0545: {path} was moved into {to} already, and that copy is not in {place}. Nothing is copied twice: guards may \
          have let newer requests in since. If it was another database, name that one; if the database has lost the store, \
          make a new one with `{}`, and a floor above every token (`fencegate era show -c POLICY` prints both)",
-        again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
+        again::command(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Gone { path: String, to: String, place: String },
 }
 
-impl Move {
+impl StoreMigration {
     /// # Errors
     /// See [`NotMoved`]: mend the cause, and run it again.
-    pub async fn run(&self, intent: Intent, randomness: &dyn Randomness) -> Result<Moved, NotMoved> {
+    pub async fn run(
+        &self,
+        intent: MigrationMode,
+        randomness: &dyn Randomness,
+    ) -> Result<MigrationReport, MigrationError> {
         if !self.from.exists() {
-            return Err(NotMoved::NoFile(self.from.clone()));
+            return Err(MigrationError::NoFile(self.from.clone()));
         }
-        let source = OldFile::open(&self.from)?;
-        let mut intake = Intake::open(&self.into).await?;
+        let source = SourceFile::open(&self.from)?;
+        let mut intake = ImportLock::open(&self.into).await?;
         let moved = self.moves(&source, &mut intake, intent, randomness).await;
         intake.close().await;
         moved
@@ -125,56 +132,60 @@ impl Move {
     /// Does what is left to do.
     async fn moves(
         &self,
-        source: &OldFile,
-        intake: &mut Intake,
-        intent: Intent,
+        source: &SourceFile,
+        intake: &mut ImportLock,
+        intent: MigrationMode,
         randomness: &dyn Randomness,
-    ) -> Result<Moved, NotMoved> {
+    ) -> Result<MigrationReport, MigrationError> {
         let identity = source.remembered.identity.clone();
         let there = intake.there().await?;
         let (left_to_do, tally) = match &source.departed {
-            None => (LeftToDo::Everything, self.copies(source, intake, there, intent, randomness).await?),
+            None => {
+                (MigrationState::NotStarted, self.copies(source, intake, there, intent, randomness).await?)
+            }
             Some(departed) => {
                 let left_to_do = self.finishes(departed, intake, there, intent).await?;
                 (left_to_do, self.walk(source, None, randomness).await?)
             }
         };
-        Ok(Moved { identity, left_to_do, tally })
+        Ok(MigrationReport { identity, left_to_do, tally })
     }
 
     /// Does the whole move.
     async fn copies(
         &self,
-        source: &OldFile,
-        intake: &mut Intake,
-        there: There,
-        intent: Intent,
+        source: &SourceFile,
+        intake: &mut ImportLock,
+        there: SchemaContent,
+        intent: MigrationMode,
         randomness: &dyn Randomness,
-    ) -> Result<Tally, NotMoved> {
+    ) -> Result<StoreCounts, MigrationError> {
         let ours = &source.remembered.identity.store;
         match there {
-            There::Store(_) => return Err(NotUsable::Exists { place: self.into.to_string() }.into()),
-            There::Copy(copy) if copy.store != *ours => {
-                let (place, from) = (self.into.to_string(), copy.from);
-                return Err(NotUsable::Unfinished { place, from }.into());
+            SchemaContent::Store(_) => {
+                return Err(UnusableDatabaseError::Exists { place: self.into.to_string() }.into());
             }
-            There::Copy(_) | There::Nothing => {}
+            SchemaContent::Copy(copy) if copy.store != *ours => {
+                let (place, from) = (self.into.to_string(), copy.from);
+                return Err(UnusableDatabaseError::Unfinished { place, from }.into());
+            }
+            SchemaContent::Copy(_) | SchemaContent::Nothing => {}
         }
-        if intent == Intent::Look {
+        if intent == MigrationMode::DryRun {
             intake.tries().await?;
             return self.walk(source, None, randomness).await;
         }
         let id = Guid::new(randomness).to_string();
-        let mut tally = Tally::default();
+        let mut tally = StoreCounts::default();
         intake
-            .copy(self.handed(source, &id), async |copying| -> Result<(), NotMoved> {
+            .copy(self.handed(source, &id), async |copying| -> Result<(), MigrationError> {
                 tally = self.walk(source, Some(copying), randomness).await?;
                 failpoint::pass("before_copy_committed");
                 Ok(())
             })
             .await?;
         failpoint::pass("before_file_departs");
-        source.depart(&Departed { id: id.clone(), to: self.into.to_string() })?;
+        source.depart(&MovedMarker { id: id.clone(), to: self.into.to_string() })?;
         failpoint::pass("before_copy_is_store");
         self.finish(intake, &id).await?;
         failpoint::pass("after_copy_is_store");
@@ -184,37 +195,37 @@ impl Move {
     /// Finishes a move that an earlier run has begun.
     async fn finishes(
         &self,
-        departed: &Departed,
-        intake: &Intake,
-        there: There,
-        intent: Intent,
-    ) -> Result<LeftToDo, NotMoved> {
+        departed: &MovedMarker,
+        intake: &ImportLock,
+        there: SchemaContent,
+        intent: MigrationMode,
+    ) -> Result<MigrationState, MigrationError> {
         match there {
-            There::Store(Some(copy)) if copy.id == departed.id => Ok(LeftToDo::Nothing),
-            There::Copy(copy) if copy.id == departed.id => {
-                if intent == Intent::Move {
+            SchemaContent::Store(Some(copy)) if copy.id == departed.id => Ok(MigrationState::Done),
+            SchemaContent::Copy(copy) if copy.id == departed.id => {
+                if intent == MigrationMode::Migrate {
                     self.finish(intake, &departed.id).await?;
                 }
-                Ok(LeftToDo::LastStep)
+                Ok(MigrationState::LastStep)
             }
             _ => {
                 let (path, to) = (shown(&self.from), departed.to.clone());
-                Err(NotMoved::Gone { path, to, place: self.into.to_string() })
+                Err(MigrationError::Gone { path, to, place: self.into.to_string() })
             }
         }
     }
 
-    async fn finish(&self, intake: &Intake, id: &str) -> Result<(), NotMoved> {
-        let not = |why| NotMoved::NotFinished { path: shown(&self.from), why };
+    async fn finish(&self, intake: &ImportLock, id: &str) -> Result<(), MigrationError> {
+        let not = |why| MigrationError::NotFinished { path: shown(&self.from), why };
         intake.finish(id).await.map_err(not)
     }
 
-    fn handed(&self, source: &OldFile, id: &str) -> Handed {
+    fn handed(&self, source: &SourceFile, id: &str) -> ImportHeader {
         let remembered = &source.remembered;
         let max_execution = self.rules.max_execution.max(remembered.max_execution.unwrap_or_default());
-        let Rules { send_within, evict_after, .. } = self.rules;
+        let GuardConfig { send_within, evict_after, .. } = self.rules;
         let closing = source.closing(self.rules.max_execution);
-        Handed {
+        ImportHeader {
             id: id.to_owned(),
             from: shown(&self.from),
             identity: remembered.identity.clone(),
@@ -222,20 +233,25 @@ impl Move {
             era: remembered.era,
             time: remembered.time,
             closed: closing.filter(|closing| closing.every_key).map(|closing| closing.left),
-            terms: Terms { send_within, max_execution, begun_within: self.rules.begun_within(), evict_after },
+            terms: GuardTimings {
+                send_within,
+                max_execution,
+                begun_within: self.rules.begun_within(),
+                evict_after,
+            },
         }
     }
 
     /// Reads the file, a batch at a time, and copies each batch.
     async fn walk(
         &self,
-        source: &OldFile,
-        mut into: Option<&mut Copying<'_>>,
+        source: &SourceFile,
+        mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
-    ) -> Result<Tally, NotMoved> {
+    ) -> Result<StoreCounts, MigrationError> {
         let remembered = &source.remembered;
         let (floor, era) = (remembered.floor, remembered.era);
-        let mut tally = Tally { floor, highest: floor, era, ..Tally::default() };
+        let mut tally = StoreCounts { floor, highest: floor, era, ..StoreCounts::default() };
         let mut batch = source.only_whole()?;
         let mut last = None;
         loop {
@@ -258,17 +274,17 @@ impl Move {
     /// Copies the executions that may still be at work.
     async fn walk_work(
         &self,
-        source: &OldFile,
-        tally: &mut Tally,
-        mut into: Option<&mut Copying<'_>>,
+        source: &SourceFile,
+        tally: &mut StoreCounts,
+        mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
-    ) -> Result<(), NotMoved> {
+    ) -> Result<(), MigrationError> {
         let doubts = source.doubts(randomness);
         tally.doubts(&doubts);
         if let Some(copying) = &mut into {
             copying.unended(&doubts).await?;
         }
-        let Some(Closing { every_key, left }) = source.closing(self.rules.max_execution) else {
+        let Some(InitialQuarantine { every_key, left }) = source.closing(self.rules.max_execution) else {
             return Ok(());
         };
         (tally.closed, tally.every_key) = (left, every_key);
@@ -290,10 +306,10 @@ impl Move {
 
 /// Copies the journal.
 async fn walk_journal(
-    source: &OldFile,
-    tally: &mut Tally,
-    mut into: Option<&mut Copying<'_>>,
-) -> Result<(), NotMoved> {
+    source: &SourceFile,
+    tally: &mut StoreCounts,
+    mut into: Option<&mut ImportTransaction<'_>>,
+) -> Result<(), MigrationError> {
     let mut last: Option<OperationId> = None;
     loop {
         let batch = source.operations(last.as_ref())?;
@@ -308,15 +324,15 @@ async fn walk_journal(
     }
 }
 
-impl Tally {
-    fn keys(&mut self, marked: &[Marked]) {
+impl StoreCounts {
+    fn keys(&mut self, marked: &[KeyRow]) {
         self.keys += count(marked);
         for mark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
             self.highest = self.highest.max(mark.token.number());
         }
     }
 
-    fn doubts(&mut self, doubts: &[Unended]) {
+    fn doubts(&mut self, doubts: &[OpenExecution]) {
         self.doubts = count(doubts);
         self.longest_doubt = doubts.iter().map(|doubt| doubt.left).max().unwrap_or_default();
     }

@@ -9,26 +9,26 @@ use std::{
 use fencegate_process::clock::SharedClock;
 
 use crate::{
-    alone::Alone,
-    arbiter::Arbiter,
+    alone::LocalBackend,
+    arbiter::Backend,
     guard::Guard,
     metrics::GuardMetrics,
-    rules::Rules,
-    store::{Commits, Committer, Remembered, Store, StoreError},
+    rules::GuardConfig,
+    store::{CommitHandle, CommitLoop, RecoveredState, Store, StoreError},
 };
 
 /// A guard that is ready to decide.
-pub struct Opened {
+pub struct OpenedGuard {
     pub guard: Arc<Guard>,
     /// The state of the store at the start.
-    pub remembered: Remembered,
+    pub remembered: RecoveredState,
     /// The thread that commits: it ends after [`Guard::leave`], or when the store has failed.
     pub committing: JoinHandle<()>,
 }
 
 /// Why a guard could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum NotOpened {
+pub enum OpenGuardError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("start the thread of the store")]
@@ -36,11 +36,11 @@ pub enum NotOpened {
 }
 
 /// The same, and nothing becomes durable before its commits are run.
-pub struct Still {
+pub struct UnstartedGuard {
     pub guard: Arc<Guard>,
     /// What it began with.
-    pub remembered: Remembered,
-    pub commits: Commits,
+    pub remembered: RecoveredState,
+    pub commits: CommitLoop,
 }
 
 impl Guard {
@@ -51,14 +51,15 @@ impl Guard {
     /// The store cannot be read, or belongs to a newer build.
     pub fn open(
         store: Arc<dyn Store>,
-        rules: Rules,
+        rules: GuardConfig,
         clock: SharedClock,
         instance: String,
         metrics: GuardMetrics,
-    ) -> Result<Opened, NotOpened> {
-        let Still { guard, remembered, commits } = Self::still(store, rules, clock, instance, metrics)?;
+    ) -> Result<OpenedGuard, OpenGuardError> {
+        let UnstartedGuard { guard, remembered, commits } =
+            Self::still(store, rules, clock, instance, metrics)?;
         let committing = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
-        Ok(Opened { guard, remembered, committing })
+        Ok(OpenedGuard { guard, remembered, committing })
     }
 
     /// As [`Guard::open`] does, without a thread: for who runs the commits otherwise, as a simulation does.
@@ -67,16 +68,17 @@ impl Guard {
     /// The store cannot be read, or belongs to a newer build.
     pub fn still(
         store: Arc<dyn Store>,
-        rules: Rules,
+        rules: GuardConfig,
         clock: SharedClock,
         instance: String,
         metrics: GuardMetrics,
-    ) -> Result<Still, StoreError> {
+    ) -> Result<UnstartedGuard, StoreError> {
         let remembered = store.load(rules.longest_execution())?;
-        let (committer, commits) = Committer::before(store.clone(), metrics.clone());
-        let alone = Alone::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
+        let (committer, commits) = CommitHandle::before(store.clone(), metrics.clone());
+        let alone =
+            LocalBackend::new(rules.clone(), &remembered, store, committer, clock.clone(), metrics.clone());
         let identity = remembered.identity.clone();
-        let guard = Self::new(rules, identity, instance, Arbiter::Alone(Box::new(alone)), clock, metrics);
-        Ok(Still { guard: Arc::new(guard), remembered, commits })
+        let guard = Self::new(rules, identity, instance, Backend::Local(Box::new(alone)), clock, metrics);
+        Ok(UnstartedGuard { guard: Arc::new(guard), remembered, commits })
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The idempotency record of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Version of the written form.
     pub format: u32,
     pub fingerprint: String,
@@ -38,17 +38,17 @@ pub enum State {
     Admitted,
     /// Over, with this answer; `None` if the answer is not known. `at` is in seconds of the store's time, here and
     /// below.
-    Done { at: u64, answer: Option<Kept> },
+    Done { at: u64, answer: Option<StoredResponse> },
     /// Over, as the upstream or an operator says; the answer is not known.
     Resolved { at: u64, how: Resolution },
 }
 
 /// A change to the entry of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Writing {
+pub enum JournalUpdate {
     /// It stays as it is.
     Nothing,
-    Entry(Box<Entry>),
+    Entry(Box<JournalEntry>),
     Forget,
 }
 
@@ -62,7 +62,7 @@ pub enum Resolution {
 
 /// A complete answer of the upstream, kept to be given again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredResponse {
     pub status: u16,
     /// The fields that are still true when the answer is replayed.
     pub fields: Vec<(String, String)>,
@@ -71,7 +71,7 @@ pub struct Kept {
     pub body: Option<Bytes>,
 }
 
-impl Entry {
+impl JournalEntry {
     /// Whether this operation has the same content as the recorded one.
     pub fn is_of(&self, operation: &Operation) -> bool {
         self.fingerprint == operation.fingerprint.to_string()

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a dispatch was sent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct DispatchTarget {
     /// The endpoint, as the policy writes it.
     pub endpoint: String,
     /// One address of the endpoint, if its name may have several. `None` means all addresses of the endpoint.
@@ -12,14 +12,14 @@ pub struct Place {
     pub address: Option<String>,
 }
 
-impl Place {
+impl DispatchTarget {
     /// A whole endpoint.
     pub fn endpoint(endpoint: &str) -> Self {
         Self { endpoint: endpoint.to_owned(), address: None }
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for DispatchTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.address {
             Some(address) => write!(f, "{} ({address})", self.endpoint),

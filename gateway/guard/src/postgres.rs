@@ -36,14 +36,14 @@ mod watching;
 
 pub(crate) use self::beat::BEAT;
 pub use self::{
-    copied::Copied,
-    copying::{Copying, Handed, Marked, Unended},
-    instance::{Postgres, Terms},
-    intake::{Intake, There},
-    look::{Changed, DispatchName, InFlight, Look},
-    membership::{Closed, Lease, Lost, StoreStatus, Swept},
+    copied::ImportRecord,
+    copying::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
+    instance::{GuardTimings, PostgresStore},
+    intake::{ImportLock, SchemaContent},
+    look::{AdmitReply, ChangeFuture, DispatchName, InFlightDispatch},
+    membership::{GuardMembership, MembershipLostError, StoreClosure, StoreStatus, SweepStats},
     migrate::FORMAT,
-    place::{NotUsable, Place, SCHEMA},
-    right::{HeldRight, Reserve, Written},
-    unavailable::Unavailable,
+    place::{PostgresConfig, SCHEMA, UnusableDatabaseError},
+    right::{PostgresOperationLock, ReserveReply, WriteOutcome},
+    unavailable::PostgresError,
 };

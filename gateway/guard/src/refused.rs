@@ -1,13 +1,13 @@
 //! Why the guard does not let a dispatch through, in the words that gateways understand.
 
-use fencegate_policies::token::{BadToken, Token};
-use fencegate_process::clock::Boot;
+use fencegate_policies::token::{InvalidTokenError, Token};
+use fencegate_process::clock::BootInstant;
 
-use crate::ticket::Bad;
+use crate::ticket::TicketError;
 
 /// Why a dispatch was refused. Nothing was sent upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AdmitError {
     #[error("a newer token was announced: {newest}")]
     Stale { newest: Token },
     /// After an unclean stop only the epoch of a mark is known. So the tenure of that epoch is refused once, and comes
@@ -29,7 +29,7 @@ pub enum Refused {
     #[error("no token")]
     TokenMissing,
     #[error("{0}")]
-    TokenMalformed(Malformed),
+    TokenMalformed(MalformedTokenError),
     #[error("no ticket")]
     TicketMissing,
     #[error("the ticket is not valid: {0}")]
@@ -41,13 +41,13 @@ pub enum Refused {
     #[error(
         "what is called from a dispatch is let in beside it only where tickets are verified: the guard has no `tickets`"
     )]
-    Called,
+    CallbackWithoutTickets,
     #[error("an older execution did not end within the time to settle")]
     Busy,
     #[error("the end of an older execution was not seen")]
-    InDoubt { until: Boot },
+    InDoubt { until: BootInstant },
     #[error("an earlier guard may have something at work on the key")]
-    Quarantine { until: Boot },
+    Quarantine { until: BootInstant },
     #[error("the store does not take what has to be remembered: {0}")]
     Store(String),
     #[error("the journal is full ({bytes} of {most} bytes): finished operations leave it after `keep`")]
@@ -62,9 +62,9 @@ pub enum Refused {
 
 /// What is wrong with the fields of a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedTokenError {
     #[error(transparent)]
-    Token(#[from] BadToken),
+    Token(#[from] InvalidTokenError),
     #[error("`{0}` stands there more than once")]
     Repeated(&'static str),
     /// A gateway writes each field in one spelling. Whoever stands behind may not see another one.
@@ -75,9 +75,9 @@ pub enum Malformed {
     #[error("`{0}` cannot be read")]
     Unreadable(&'static str),
     #[error("the number is not that of the token")]
-    OtherNumber,
+    NumberMismatch,
     #[error("a dispatch is numbered from 1")]
-    NoDispatch,
+    ZeroDispatch,
 }
 
 macro_rules! words {
@@ -119,7 +119,7 @@ words! {
     OutcomeUnknown = "outcome-unknown",
 }
 
-impl Refused {
+impl AdmitError {
     pub fn word(&self) -> Word {
         match self {
             Self::Stale { .. } | Self::Recovered { .. } => Word::Stale,
@@ -134,7 +134,7 @@ impl Refused {
             Self::TicketInvalid(_) => Word::TicketInvalid,
             Self::TicketExpired => Word::TicketExpired,
             Self::TicketKey => Word::TicketKey,
-            Self::Called => Word::DeadlockAvoided,
+            Self::CallbackWithoutTickets => Word::DeadlockAvoided,
             Self::Busy => Word::Busy,
             Self::InDoubt { .. } => Word::InDoubt,
             Self::Quarantine { .. } => Word::Quarantine,
@@ -155,13 +155,13 @@ impl Refused {
     }
 }
 
-impl From<Bad> for Refused {
-    fn from(bad: Bad) -> Self {
+impl From<TicketError> for AdmitError {
+    fn from(bad: TicketError) -> Self {
         match bad {
-            Bad::Missing => Self::TicketMissing,
-            Bad::Expired { .. } => Self::TicketExpired,
-            Bad::Key(_) => Self::TicketKey,
-            other @ Bad::Invalid(_) => Self::TicketInvalid(other.to_string()),
+            TicketError::Missing => Self::TicketMissing,
+            TicketError::Expired { .. } => Self::TicketExpired,
+            TicketError::Key(_) => Self::TicketKey,
+            other @ TicketError::Invalid(_) => Self::TicketInvalid(other.to_string()),
         }
     }
 }

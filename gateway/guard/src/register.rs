@@ -16,15 +16,15 @@ mod view;
 mod watch;
 
 pub use self::{
-    claim::{Claim, DispatchId, InDoubt, Open},
-    decide::{Ended, Register, Settled, Told},
-    forget::{Forgotten, Round},
-    key_state::{Doubt, Mark, Running},
-    quarantine::{Quarantined, Scope, Why},
-    seen_running::{Answer, Watch},
-    view::Seen,
+    claim::{Claim, DispatchId, InDoubtExecution, OpenDispatch},
+    decide::{AdmissionTable, AdmitDecision, ChangeNotified, DispatchEnd},
+    forget::{EvictionPass, EvictionStep},
+    key_state::{InDoubtDispatch, RunningDispatch, Watermark},
+    quarantine::{QuarantineReason, QuarantineScope, QuarantineStatus},
+    seen_running::{EndpointWatch, LivenessAnswer},
+    view::KeyView,
 };
 pub(crate) use self::{
     key_state::recovered,
-    seen_running::{Answers, Unseen},
+    seen_running::{LivenessAnswers, UnseenTime},
 };

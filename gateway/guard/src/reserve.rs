@@ -5,24 +5,24 @@ use std::sync::Arc;
 use fencegate_policies::{
     key::ResourceKey,
     operation::{Operation, OperationId},
-    plan::{self, Ending},
+    plan::{self, OperationEnd},
     token::Token,
 };
 use tokio::time::sleep_until;
 
 use crate::{
-    arbitration::{Admitting, Reserving, Right},
+    arbitration::{OperationLock, PendingOperation, ReserveOutcome},
     guard::Guard,
-    operation::{Entry, Kept, Resolution, State, Writing},
-    refused::Refused,
+    operation::{JournalEntry, JournalUpdate, Resolution, State, StoredResponse},
+    refused::AdmitError,
     store::FORMAT,
-    waiter::{Patience, Waiting},
+    waiter::{WaitLimit, Waiter},
     wall_clock::wall_clock,
 };
 
 /// A request with an `Idempotency-Key`.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct OperationRequest {
     pub operation: Operation,
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
@@ -38,15 +38,15 @@ pub struct Reservation {
     guard: Arc<Guard>,
     id: OperationId,
     /// The right over its present name; given back on drop, as the next one.
-    right: Option<Right>,
+    right: Option<OperationLock>,
     /// Set if the operation has a name of a former build: the right over its new name.
-    other: Option<Right>,
+    other: Option<OperationLock>,
 }
 
 /// A request that has reserved its operation, and may run if the journal does not know it.
-pub struct Reserved {
+pub struct ReservedOperation {
     pub reservation: Reservation,
-    wanted: Wanted,
+    wanted: OperationRequest,
 }
 
 impl Reservation {
@@ -54,11 +54,11 @@ impl Reservation {
     pub(crate) async fn at_once(
         guard: &Arc<Guard>,
         id: OperationId,
-    ) -> Result<Option<(Self, Option<Entry>)>, Refused> {
+    ) -> Result<Option<(Self, Option<JournalEntry>)>, AdmitError> {
         let mut reservation = Self::of(guard, id);
         Ok(match guard.arbiter.reserve(id).await? {
-            Reserving::Taken(_) => None,
-            Reserving::Ours(right, entry) => {
+            ReserveOutcome::Held(_) => None,
+            ReserveOutcome::Acquired(right, entry) => {
                 reservation.right = Some(right);
                 Some((reservation, entry.map(|entry| *entry)))
             }
@@ -73,8 +73,8 @@ impl Reservation {
     /// Takes the right, after the request that has it now, and returns the entry.
     pub(crate) async fn take(
         &mut self,
-        patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<Option<Entry>, Refused> {
+        patience: &mut WaitLimit<'_, impl Waiter>,
+    ) -> Result<Option<JournalEntry>, AdmitError> {
         let (right, entry) = self.waited(self.id, patience).await?;
         self.right = Some(right);
         Ok(entry)
@@ -85,8 +85,8 @@ impl Reservation {
     pub(crate) async fn take_former(
         &mut self,
         former: OperationId,
-        patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<Option<Entry>, Refused> {
+        patience: &mut WaitLimit<'_, impl Waiter>,
+    ) -> Result<Option<JournalEntry>, AdmitError> {
         let (right, entry) = self.waited(former, patience).await?;
         self.other = Some(right);
         if entry.is_some() {
@@ -99,50 +99,50 @@ impl Reservation {
     async fn waited(
         &self,
         id: OperationId,
-        patience: &mut Patience<'_, impl Waiting>,
-    ) -> Result<(Right, Option<Entry>), Refused> {
+        patience: &mut WaitLimit<'_, impl Waiter>,
+    ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
         loop {
             let told = match self.guard.arbiter.reserve(id).await? {
-                Reserving::Ours(right, entry) => return Ok((right, entry.map(|entry| *entry))),
-                Reserving::Taken(told) => told,
+                ReserveOutcome::Acquired(right, entry) => return Ok((right, entry.map(|entry| *entry))),
+                ReserveOutcome::Held(told) => told,
             };
             tokio::select! {
                 () = told => {}
-                () = sleep_until(patience.deadline) => return Err(Refused::InProgress),
-                () = patience.client.gone() => return Err(Refused::InProgress),
+                () = sleep_until(patience.deadline) => return Err(AdmitError::InProgress),
+                () = patience.client.gone() => return Err(AdmitError::InProgress),
             }
         }
     }
 
     /// The right, for the call that ends the dispatch.
-    pub(crate) fn right(&mut self) -> &mut Option<Right> {
+    pub(crate) fn right(&mut self) -> &mut Option<OperationLock> {
         &mut self.right
     }
 
     /// Resolves the operation as done. Durable when this returns.
-    pub async fn resolve_done(self, entry: &Entry, how: Resolution) -> Result<(), Refused> {
+    pub async fn resolve_done(self, entry: &JournalEntry, how: Resolution) -> Result<(), AdmitError> {
         let state = State::Resolved { at: self.guard.arbiter.time(), how };
-        let entry = Box::new(Entry { state, ..entry.clone() });
+        let entry = Box::new(JournalEntry { state, ..entry.clone() });
         self.guard.metrics.operation("resolved-done");
-        self.record(Writing::Entry(entry)).await
+        self.record(JournalUpdate::Entry(entry)).await
     }
 
     /// Resolves the operation as not done. It may run when this returns.
-    pub async fn resolve_not_done(&self) -> Result<(), Refused> {
+    pub async fn resolve_not_done(&self) -> Result<(), AdmitError> {
         self.guard.metrics.operation("resolved-not-done");
         self.record(self.forgotten()).await
     }
 
-    async fn record(&self, writing: Writing) -> Result<(), Refused> {
+    async fn record(&self, writing: JournalUpdate) -> Result<(), AdmitError> {
         match &self.right {
             Some(right) => self.guard.arbiter.record(right, writing).await,
             None => Ok(()),
         }
     }
 
-    pub(crate) fn forgotten(&self) -> Writing {
+    pub(crate) fn forgotten(&self) -> JournalUpdate {
         self.guard.metrics.operation("forgotten");
-        Writing::Forget
+        JournalUpdate::Forget
     }
 }
 
@@ -154,8 +154,8 @@ impl Drop for Reservation {
     }
 }
 
-impl Reserved {
-    pub(crate) fn new(reservation: Reservation, wanted: Wanted) -> Self {
+impl ReservedOperation {
+    pub(crate) fn new(reservation: Reservation, wanted: OperationRequest) -> Self {
         Self { reservation, wanted }
     }
 
@@ -167,9 +167,9 @@ impl Reserved {
         self.id().reference()
     }
 
-    fn entry(&self, state: State) -> Entry {
+    fn entry(&self, state: State) -> JournalEntry {
         let wanted = &self.wanted;
-        Entry {
+        JournalEntry {
             format: FORMAT,
             fingerprint: wanted.operation.fingerprint.to_string(),
             keys: wanted.keys.to_vec(),
@@ -186,28 +186,28 @@ impl Reserved {
     }
 
     /// The entry, to be written in the step that lets the dispatch in.
-    pub(crate) fn admitting(&self) -> Option<Admitting<'_>> {
+    pub(crate) fn admitting(&self) -> Option<PendingOperation<'_>> {
         let right = self.reservation.right.as_ref()?;
-        Some(Admitting { right, entry: Box::new(self.entry(State::Admitted)) })
+        Some(PendingOperation { right, entry: Box::new(self.entry(State::Admitted)) })
     }
 
     /// The change that the answer makes. It is [`Writing::Nothing`] if the answer leaves the outcome open, and the
     /// operation stays unknown. Bodies are kept only in the first half of the journal, because the entries alone keep
     /// operations from happening twice.
-    pub(crate) fn finished(&self, answer: Kept, journal: &plan::Journal) -> Writing {
+    pub(crate) fn finished(&self, answer: StoredResponse, journal: &plan::JournalLimits) -> JournalUpdate {
         let guard = &self.reservation.guard;
         let finals = [&journal.final_statuses[..], &self.wanted.operation.finals].concat();
-        match Ending::of(answer.status, &finals) {
-            Ending::Over => guard.metrics.operation("done"),
-            Ending::NotTakenUp => return self.reservation.forgotten(),
-            Ending::Unknown => {
+        match OperationEnd::of(answer.status, &finals) {
+            OperationEnd::Final => guard.metrics.operation("done"),
+            OperationEnd::NotStarted => return self.reservation.forgotten(),
+            OperationEnd::Unknown => {
                 guard.metrics.operation("unknown");
-                return Writing::Nothing;
+                return JournalUpdate::Nothing;
             }
         }
         let roomy = guard.arbiter.journal().bytes <= journal.most / 2;
         let body = answer.body.filter(|body| roomy && body.len() <= journal.max_body);
-        let state = State::Done { at: guard.arbiter.time(), answer: Some(Kept { body, ..answer }) };
-        Writing::Entry(Box::new(self.entry(state)))
+        let state = State::Done { at: guard.arbiter.time(), answer: Some(StoredResponse { body, ..answer }) };
+        JournalUpdate::Entry(Box::new(self.entry(state)))
     }
 }

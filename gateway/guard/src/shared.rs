@@ -6,39 +6,41 @@ mod operations;
 use std::time::Duration;
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::clock::{Boot, SharedClock};
+use fencegate_process::clock::{BootInstant, SharedClock};
 use tokio::{runtime::Handle, sync::watch, time::sleep};
 
 use crate::{
-    arbitration::Reach,
+    arbitration::StoreProgress,
     metrics::GuardMetrics,
-    place::Place,
-    postgres::{BEAT, Closed, Lease, Postgres, StoreStatus, Unavailable},
-    refused::Refused,
-    register::{Answer, InDoubt, Quarantined, Scope, Seen, Why},
-    rules::Rules,
-    store::NotDurable,
+    place::DispatchTarget,
+    postgres::{BEAT, GuardMembership, PostgresError, PostgresStore, StoreClosure, StoreStatus},
+    refused::AdmitError,
+    register::{
+        InDoubtExecution, KeyView, LivenessAnswer, QuarantineReason, QuarantineScope, QuarantineStatus,
+    },
+    rules::GuardConfig,
+    store::CommitError,
 };
 
 /// The arbiter of such a guard, which asks the database everything.
-pub(crate) struct Shared {
-    postgres: Postgres,
-    rules: Rules,
+pub(crate) struct PostgresBackend {
+    postgres: PostgresStore,
+    rules: GuardConfig,
     clock: SharedClock,
     metrics: GuardMetrics,
     /// The runtime of the store's thread.
     runtime: Handle,
     /// Tells the store's thread to end.
-    ending: watch::Sender<Ending>,
+    ending: watch::Sender<StopSignal>,
     /// Closed when the store's thread has ended.
     gone: watch::Receiver<()>,
 }
 
 /// Whether the store's thread has to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    NotYet,
-    InOrder,
+pub(crate) enum StopSignal {
+    Running,
+    Graceful,
 }
 
 /// How often the gauges are set that need a question to the database.
@@ -47,14 +49,14 @@ const COUNT: Duration = Duration::from_secs(5);
 /// Unknown operations are counted up to this number.
 const MOST_COUNTED: usize = 10_000;
 
-impl Shared {
+impl PostgresBackend {
     pub(crate) fn new(
-        postgres: Postgres,
-        rules: Rules,
+        postgres: PostgresStore,
+        rules: GuardConfig,
         clock: SharedClock,
         metrics: GuardMetrics,
         runtime: Handle,
-        (ending, gone): (watch::Sender<Ending>, watch::Receiver<()>),
+        (ending, gone): (watch::Sender<StopSignal>, watch::Receiver<()>),
     ) -> Self {
         postgres.is_counted(metrics.clone());
         if let Some(watch) = rules.watch.clone() {
@@ -64,51 +66,51 @@ impl Shared {
     }
 
     /// The lease of this guard. Bytes may leave only while it holds.
-    pub(crate) fn lease(&self) -> Lease {
+    pub(crate) fn lease(&self) -> GuardMembership {
         self.postgres.lease()
     }
 
-    pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Refused> {
+    pub(crate) async fn resolve(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
         self.told("resolve", self.postgres.resolve(keys, token).await)
     }
 
-    pub(crate) async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Refused> {
+    pub(crate) async fn seen(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
         let key = key.clone();
         self.reads(move |postgres| async move { postgres.seen(&key).await }).await
     }
 
-    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubt>, Refused> {
+    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
         self.reads(|postgres| async move { postgres.doubts().await }).await
     }
 
     /// The database is asked each time, because another guard may have announced a newer token that a gateway knows of.
-    pub(crate) async fn reach(&self) -> Result<Reach, Refused> {
+    pub(crate) async fn reach(&self) -> Result<StoreProgress, AdmitError> {
         let (highest, database) = self
             .reads(|postgres| async move { Ok((postgres.highest().await?, postgres.physical().await?)) })
             .await?;
-        Ok(Reach { floor: self.postgres.status().floor, highest, database: Some(database) })
+        Ok(StoreProgress { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
     /// Over when a beat says so, and not when our clock does: the database goes by the store's time, which stands still between beats.
-    pub(crate) fn quarantine(&self) -> Option<Quarantined> {
-        let Closed { until, why } = self.postgres.status().closed?;
-        Some(Quarantined { until: until.max(self.now() + BEAT), scope: Scope::EveryKey(why) })
+    pub(crate) fn quarantine(&self) -> Option<QuarantineStatus> {
+        let StoreClosure { until, why } = self.postgres.status().closed?;
+        Some(QuarantineStatus { until: until.max(self.now() + BEAT), scope: QuarantineScope::EveryKey(why) })
     }
 
     /// The places that have to be asked whether they run.
-    pub(crate) fn to_ask(&self) -> Vec<Place> {
+    pub(crate) fn to_ask(&self) -> Vec<DispatchTarget> {
         self.postgres.to_ask()
     }
 
-    pub(crate) fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+    pub(crate) fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
         self.postgres.seen_running(place, answer)
     }
 
-    pub(crate) fn not_seen(&self, place: &Place) -> bool {
+    pub(crate) fn not_seen(&self, place: &DispatchTarget) -> bool {
         self.postgres.not_seen(place)
     }
 
-    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+    pub(crate) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         self.postgres.sent_to(keys, token)
     }
 
@@ -140,60 +142,60 @@ impl Shared {
         self.metrics.not_seen(self.postgres.silent());
         self.metrics.store_keys(keys);
         self.metrics.quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
-        self.metrics.rolled_back(closed.is_some_and(|closed| closed.why == Why::RolledBack));
+        self.metrics.rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));
         self.metrics.journal(journal.entries, journal.bytes, self.rules.journal.most);
         self.metrics.guards(others + 1);
         self.metrics.lease(self.postgres.lease().until().since(self.now()));
     }
 
-    pub(crate) async fn failed(&self) -> NotDurable {
+    pub(crate) async fn failed(&self) -> CommitError {
         let mut gone = self.gone.clone();
         tokio::select! {
-            lost = self.postgres.lost() => NotDurable(lost.to_string().into()),
+            lost = self.postgres.lost() => CommitError(lost.to_string().into()),
             _ = gone.changed() => {
                 let ending = *self.ending.borrow();
                 match ending {
-                    Ending::NotYet => NotDurable("the store's thread has panicked".into()),
+                    StopSignal::Running => CommitError("the store's thread has panicked".into()),
                     // The guard has left in order, so the store cannot fail any more.
-                    Ending::InOrder => std::future::pending().await,
+                    StopSignal::Graceful => std::future::pending().await,
                 }
             }
         }
     }
 
-    pub(crate) async fn leave(&self) -> Result<(), Refused> {
+    pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
         let left = self.there(|postgres| async move { postgres.leave().await }).await;
         let left = self.told("leave", left);
-        self.ending.send_replace(Ending::InOrder);
+        self.ending.send_replace(StopSignal::Graceful);
         left
     }
 
-    fn now(&self) -> Boot {
+    fn now(&self) -> BootInstant {
         self.clock.now()
     }
 
-    async fn reads<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Refused>
+    async fn reads<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, AdmitError>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Unavailable>> + Send + 'static,
+        F: Future<Output = Result<T, PostgresError>> + Send + 'static,
     {
         self.told("read", self.there(asked).await)
     }
 
     /// Runs a question on the store's thread. A worker may be busy, or end earlier, and must not drive a connection.
-    async fn there<T, F>(&self, asked: impl FnOnce(Postgres) -> F) -> Result<T, Unavailable>
+    async fn there<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, PostgresError>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, Unavailable>> + Send + 'static,
+        F: Future<Output = Result<T, PostgresError>> + Send + 'static,
     {
         let answer = self.runtime.spawn(asked(self.postgres.clone())).await;
-        answer.unwrap_or_else(|_| Err(Unavailable::Unreachable("the thread of the store has ended".into())))
+        answer.unwrap_or_else(|_| Err(PostgresError::Unreachable("the thread of the store has ended".into())))
     }
 
-    fn told<T>(&self, op: &'static str, answer: Result<T, Unavailable>) -> Result<T, Refused> {
+    fn told<T>(&self, op: &'static str, answer: Result<T, PostgresError>) -> Result<T, AdmitError> {
         answer.map_err(|unavailable| {
             self.metrics.store_error(op);
-            Refused::Store(unavailable.to_string())
+            AdmitError::Store(unavailable.to_string())
         })
     }
 }

@@ -16,12 +16,12 @@ mod remembered;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::departed::KeyMarks;
+pub(crate) use self::departed::StoredKey;
 pub use self::{
-    change::{Change, CleanStop, Epochs, OpenDoubt, WholeMarks},
-    commit::{Commits, Committer, Moment, More, NotDurable},
-    departed::Departed,
-    durable::{Disk, NotCopied, NotRestored, Store, StoreError},
-    redb::{Redb, restore::Restored},
-    remembered::{AtWork, FORMAT, Identity, JournalSize, Remembered},
+    change::{Change, CleanShutdown, Epochs, KeyWatermarks, UnresolvedExecution},
+    commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
+    departed::MovedMarker,
+    durable::{CopyStoreError, DiskSpace, RestoreStoreError, Store, StoreError},
+    redb::{RedbStore, restore::RestoreOptions},
+    remembered::{ActiveKeys, FORMAT, JournalSize, RecoveredState, StoreIdentity},
 };

@@ -21,35 +21,35 @@ use fencegate_policies::{
     plan::Mode,
     token::Token,
 };
-use fencegate_process::{clock::ManualClock, families::Families};
+use fencegate_process::{clock::ManualClock, families::MetricRegistry};
 
 use super::{
-    Guard, Rules,
-    alone::Alone,
+    Guard, GuardConfig,
+    alone::LocalBackend,
     doubt::Execution,
-    journal::Found,
+    journal::JournalLookup,
     metrics::GuardMetrics,
-    operation::{self, Entry, Kept},
+    operation::{self, JournalEntry, StoredResponse},
     refused,
     register::Claim,
-    reserve::Wanted,
+    reserve::OperationRequest,
     store::{
-        self, Change, Disk, Identity, JournalSize, NotCopied, Redb, Remembered, Store, StoreError,
-        backup::Header,
+        self, Change, CopyStoreError, DiskSpace, JournalSize, RecoveredState, RedbStore, Store, StoreError,
+        StoreIdentity, backup::BackupHeader,
     },
-    waiter::{Patience, Staying},
+    waiter::{AlwaysWaiting, WaitLimit},
     wall_clock,
 };
 
 /// A store that counts the commits and the changes in each.
-struct Counted {
-    store: Redb,
+struct CountingStore {
+    store: RedbStore,
     commits: AtomicUsize,
     largest: AtomicUsize,
 }
 
-impl Store for Counted {
-    fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError> {
+impl Store for CountingStore {
+    fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
         self.store.load(max_execution)
     }
 
@@ -59,11 +59,11 @@ impl Store for Counted {
         self.store.commit(changes)
     }
 
-    fn operation(&self, id: &OperationId) -> Result<Option<Entry>, StoreError> {
+    fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError> {
         self.store.operation(id)
     }
 
-    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError> {
+    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
         self.store.unfinished(most)
     }
 
@@ -71,7 +71,7 @@ impl Store for Counted {
         self.store.unfinished_ids(most)
     }
 
-    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError> {
+    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
         self.store.by_reference(reference)
     }
 
@@ -83,30 +83,30 @@ impl Store for Counted {
         self.store.journal()
     }
 
-    fn disk(&self) -> Option<Disk> {
+    fn disk(&self) -> Option<DiskSpace> {
         self.store.disk()
     }
 
-    fn copy(&self, into: &mut dyn io::Write) -> Result<Header, NotCopied> {
+    fn copy(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError> {
         self.store.copy(into)
     }
 }
 
-struct Site {
+struct TestSite {
     guard: Arc<Guard>,
-    store: Arc<Counted>,
+    store: Arc<CountingStore>,
     clock: Arc<ManualClock>,
-    families: Families,
+    families: MetricRegistry,
     folder: tempfile::TempDir,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A guard with a new store, out of its first quarantine.
-fn site(more: &str) -> Site {
+fn site(more: &str) -> TestSite {
     let folder = tempfile::tempdir().expect("a folder");
-    let identity = Identity { format: store::FORMAT, store: "s".into(), ensemble: "e".into() };
-    drop(Redb::init(&folder.path().join("guard.redb"), &identity, 5).expect("a new store"));
+    let identity = StoreIdentity { format: store::FORMAT, store: "s".into(), ensemble: "e".into() };
+    drop(RedbStore::init(&folder.path().join("guard.redb"), &identity, 5).expect("a new store"));
     let clock = Arc::new(ManualClock::default());
     clock.go(DAY);
     let site = opened(folder, clock, more);
@@ -115,7 +115,7 @@ fn site(more: &str) -> Site {
     site
 }
 
-fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Site {
+fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> TestSite {
     let path = folder.path().join("guard.redb");
     let text = format!(
         "version: 1\nlistener: {{address: 127.0.0.1:8080}}\nupstream: {{endpoint: \"http://127.0.0.1:8000\"}}\n\
@@ -123,16 +123,17 @@ fn opened(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) -> Sit
         path.display()
     );
     let plan = load_guard(&text).plan.expect("a sound file");
-    let store = Redb::open(&path).expect("there");
-    let store = Arc::new(Counted { store, commits: AtomicUsize::default(), largest: AtomicUsize::default() });
-    let families = Families::new();
-    let (metrics, rules) = (GuardMetrics::register(&families), Rules::of(&plan));
+    let store = RedbStore::open(&path).expect("there");
+    let store =
+        Arc::new(CountingStore { store, commits: AtomicUsize::default(), largest: AtomicUsize::default() });
+    let families = MetricRegistry::new();
+    let (metrics, rules) = (GuardMetrics::register(&families), GuardConfig::of(&plan));
     let opened = Guard::open(store.clone(), rules, clock.clone(), "i".into(), metrics).expect("readable");
-    Site { guard: opened.guard, store, clock, families, folder }
+    TestSite { guard: opened.guard, store, clock, families, folder }
 }
 
-impl Site {
-    fn alone(&self) -> &Alone {
+impl TestSite {
+    fn alone(&self) -> &LocalBackend {
         self.guard.arbiter.alone()
     }
 
@@ -155,16 +156,21 @@ impl Site {
     }
 
     /// An operation is done.
-    async fn done(&self, number: u64, keep: u64) -> Result<(), refused::Refused> {
+    async fn done(&self, number: u64, keep: u64) -> Result<(), refused::AdmitError> {
         self.done_with(number, keep, None).await
     }
 
-    async fn done_with(&self, number: u64, keep: u64, body: Option<&Bytes>) -> Result<(), refused::Refused> {
-        let mut client = Staying;
-        let mut patience = Patience::new(&mut client, Duration::from_secs(1));
+    async fn done_with(
+        &self,
+        number: u64,
+        keep: u64,
+        body: Option<&Bytes>,
+    ) -> Result<(), refused::AdmitError> {
+        let mut client = AlwaysWaiting;
+        let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);
         let wanted = wanted(number, keep, &claim);
-        let Found::New(reserved) = self.guard.find(wanted, &mut patience).await? else {
+        let JournalLookup::New(reserved) = self.guard.find(wanted, &mut patience).await? else {
             panic!("{number} is known")
         };
         let running = self.guard.admit(claim, Some(reserved), &mut patience).await?;
@@ -172,12 +178,12 @@ impl Site {
     }
 
     /// The kept answer that a repeat of the operation gets.
-    async fn replayed(&self, number: u64, keep: u64) -> Kept {
-        let mut client = Staying;
-        let mut patience = Patience::new(&mut client, Duration::from_secs(1));
+    async fn replayed(&self, number: u64, keep: u64) -> StoredResponse {
+        let mut client = AlwaysWaiting;
+        let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
         let wanted = wanted(number, keep, &Self::claim("a", 100_000));
         match self.guard.find(wanted, &mut patience).await {
-            Ok(Found::Done(kept)) => kept,
+            Ok(JournalLookup::Done(kept)) => kept,
             _ => panic!("{number} was done, and its answer is kept"),
         }
     }
@@ -187,8 +193,8 @@ impl Site {
     }
 }
 
-fn answer(status: u16, body: Option<&Bytes>) -> Kept {
-    Kept { status, fields: Vec::new(), body: body.cloned() }
+fn answer(status: u16, body: Option<&Bytes>) -> StoredResponse {
+    StoredResponse { status, fields: Vec::new(), body: body.cloned() }
 }
 
 fn id(number: u64) -> OperationId {
@@ -197,8 +203,8 @@ fn id(number: u64) -> OperationId {
     OperationId::of(bytes)
 }
 
-fn wanted(number: u64, keep: u64, claim: &Claim) -> Wanted {
-    Wanted {
+fn wanted(number: u64, keep: u64, claim: &Claim) -> OperationRequest {
+    OperationRequest {
         operation: Operation {
             id: id(number),
             former: None,
@@ -220,7 +226,7 @@ async fn an_orderly_end_writes_its_marks_in_batches() {
     const KEYS: u64 = 2500;
     let site = site("");
     for number in 0..KEYS {
-        let claim = Site::claim(&format!("k{number}"), 100 + number);
+        let claim = TestSite::claim(&format!("k{number}"), 100 + number);
         site.alone().lock().register.announce(&claim, site.guard.now()).expect("newer");
     }
     site.guard.leave().await.expect("left");
@@ -234,13 +240,13 @@ async fn an_orderly_end_writes_its_marks_in_batches() {
 #[tokio::test]
 async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
     let site = site("");
-    let mut client = Staying;
-    let mut patience = Patience::new(&mut client, Duration::from_secs(1));
-    let commits = |site: &Site| site.store.commits.swap(0, Ordering::SeqCst);
+    let mut client = AlwaysWaiting;
+    let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
+    let commits = |site: &TestSite| site.store.commits.swap(0, Ordering::SeqCst);
     site.alone().sweep().await.expect("a sound store");
     commits(&site);
     for dispatch in 1..=100 {
-        let claim = Claim { token: Token::new(50, 1, dispatch).expect("small"), ..Site::claim("a", 50) };
+        let claim = Claim { token: Token::new(50, 1, dispatch).expect("small"), ..TestSite::claim("a", 50) };
         let running = site.guard.admit(claim, None, &mut patience).await.expect("the newest");
         running.answered(answer(200, None)).await.expect("known");
         site.clock.go(Duration::from_millis(200));
@@ -250,7 +256,7 @@ async fn a_tenure_costs_one_commit_and_its_further_dispatches_none() {
     site.clock.go(Duration::from_secs(1));
     site.alone().rest();
     // The next tenure costs one further commit.
-    let running = site.guard.admit(Site::claim("a", 51), None, &mut patience).await.expect("the newest");
+    let running = site.guard.admit(TestSite::claim("a", 51), None, &mut patience).await.expect("the newest");
     drop(running);
     assert!(commits(&site) <= 2);
 }
@@ -262,9 +268,9 @@ async fn an_admission_can_go_from_thread_to_thread() {
         sent
     }
     let site = site("");
-    let mut client = Staying;
-    let mut patience = Patience::new(&mut client, Duration::from_secs(1));
-    let admitted = is_sent(site.guard.admit(Site::claim("a", 50), None, &mut patience)).await;
+    let mut client = AlwaysWaiting;
+    let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
+    let admitted = is_sent(site.guard.admit(TestSite::claim("a", 50), None, &mut patience)).await;
     let running: Execution = is_sent(admitted.expect("the newest"));
     is_sent(running.answered(answer(200, None))).await.expect("known");
 }
@@ -274,5 +280,5 @@ fn the_rules_without_a_file_are_those_of_a_file_without_rules() {
     let text = "version: 1\nlistener: {address: 127.0.0.1:8080}\nupstream: {endpoint: \"http://127.0.0.1:8000\"}\n\
                 store: {redb: /var/lib/fencegate/guard.redb}\n";
     let plan = load_guard(text).plan.expect("a sound file");
-    assert_eq!(format!("{:?}", Rules::of(&plan)), format!("{:?}", Rules::default()));
+    assert_eq!(format!("{:?}", GuardConfig::of(&plan)), format!("{:?}", GuardConfig::default()));
 }

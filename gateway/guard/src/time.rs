@@ -6,22 +6,22 @@
 
 use std::time::Duration;
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use crate::store::{Change, Remembered};
+use crate::store::{Change, RecoveredState};
 
 #[derive(Debug)]
-pub(crate) struct Time {
+pub(crate) struct StoreClock {
     /// The written time when this process began.
     before: u64,
-    began: Boot,
+    began: BootInstant,
     /// The longest `max_execution` under which earlier processes sent executions.
     inherited: Duration,
     ours: Duration,
 }
 
-impl Time {
-    pub(crate) fn new(remembered: &Remembered, now: Boot, max_execution: Duration) -> Self {
+impl StoreClock {
+    pub(crate) fn new(remembered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
         Self {
             before: remembered.time,
             began: now,
@@ -31,17 +31,17 @@ impl Time {
     }
 
     /// At `now`, in seconds of the store's time.
-    pub(crate) fn at(&self, now: Boot) -> u64 {
+    pub(crate) fn at(&self, now: BootInstant) -> u64 {
         self.before.saturating_add(now.since(self.began).as_secs())
     }
 
     /// How long after its last byte any execution that may run at `now` is over.
-    pub(crate) fn longest_execution(&self, now: Boot) -> Duration {
+    pub(crate) fn longest_execution(&self, now: BootInstant) -> Duration {
         if now < self.began + self.inherited { self.ours.max(self.inherited) } else { self.ours }
     }
 
     /// The store's time as a change to be written; empty if there is none.
-    pub(crate) fn passed(&self, now: Boot) -> Vec<Change> {
+    pub(crate) fn passed(&self, now: BootInstant) -> Vec<Change> {
         vec![Change::Time(self.at(now)), Change::MaxExecution(self.longest_execution(now))]
     }
 }

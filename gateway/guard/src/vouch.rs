@@ -8,10 +8,10 @@ use std::{
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter};
 
 use crate::{
-    guard::{Guard, Refusals, Stale},
-    refused::Refused,
+    guard::{Guard, RejectionStats, StaleDispatch},
+    refused::AdmitError,
     register::Claim,
-    ticket::{Verified, Verifier, now},
+    ticket::{VerifiedTicket, Verifier, now},
 };
 
 impl Guard {
@@ -25,7 +25,7 @@ impl Guard {
         ticket: &[u8],
         claim: &Claim,
         not_after: Option<&NotAfter>,
-    ) -> Result<Arc<Verified>, Refused> {
+    ) -> Result<Arc<VerifiedTicket>, AdmitError> {
         let verified = verifier.verify(ticket, &self.identity.ensemble, now())?;
         let keys = claim.keys.iter().map(ResourceKey::as_str);
         verified.covers(keys, claim.token, claim.mode)?;
@@ -50,19 +50,19 @@ impl Guard {
     }
 
     /// Counts a refusal. The front logs it with the facts of the request.
-    pub fn refuse(&self, refused: Refused, claim: Option<&Claim>) -> Refused {
+    pub fn refuse(&self, refused: AdmitError, claim: Option<&Claim>) -> AdmitError {
         self.metrics.decided(refused.decision());
-        if let (Refused::Stale { newest }, Some(claim)) = (&refused, claim) {
+        if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             refusals.stale += 1;
             refusals.latest =
-                Some(Stale { keys: claim.keys.to_vec(), presented: claim.token, newest: *newest });
+                Some(StaleDispatch { keys: claim.keys.to_vec(), presented: claim.token, newest: *newest });
         }
         refused
     }
 
     /// The dispatches that were refused as stale.
-    pub fn refusals(&self) -> Refusals {
+    pub fn refusals(&self) -> RejectionStats {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

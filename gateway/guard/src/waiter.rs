@@ -5,35 +5,35 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A client that waits to be let in, and may go away before.
-pub trait Waiting {
+pub trait Waiter {
     /// Returns when the client has gone. It may be called again.
     fn gone(&mut self) -> impl Future<Output = ()>;
 }
 
 /// A client that never goes away.
 #[derive(Debug, Clone, Copy)]
-pub struct Staying;
+pub struct AlwaysWaiting;
 
-impl Waiting for Staying {
+impl Waiter for AlwaysWaiting {
     async fn gone(&mut self) {
         std::future::pending().await
     }
 }
 
 /// How long a request may wait for others, and its client.
-pub struct Patience<'c, W> {
+pub struct WaitLimit<'c, W> {
     pub client: &'c mut W,
     pub(crate) deadline: Instant,
 }
 
-impl<'c, W: Waiting> Patience<'c, W> {
+impl<'c, W: Waiter> WaitLimit<'c, W> {
     pub fn new(client: &'c mut W, settle: Duration) -> Self {
         Self { client, deadline: Instant::now() + settle }
     }
 
     /// The same client, waiting no longer than `longest` from now on.
-    pub fn at_most(&mut self, longest: Duration) -> Patience<'_, W> {
+    pub fn at_most(&mut self, longest: Duration) -> WaitLimit<'_, W> {
         let deadline = self.deadline.min(Instant::now() + longest);
-        Patience { client: &mut *self.client, deadline }
+        WaitLimit { client: &mut *self.client, deadline }
     }
 }

@@ -24,13 +24,13 @@ use hyper::{
 use smallvec::SmallVec;
 use tokio::{sync::mpsc, time::Instant};
 
-pub use self::{broken::BodyError, source::Piece, trailers::Trailers};
+pub use self::{broken::BodyError, source::Chunk, trailers::Trailers};
 use self::{
-    observer::{Held, Kept, Observer},
-    source::{Framing, Live, Source, some},
+    observer::{DropOnComplete, DropWithBody, Observer},
+    source::{Framing, LiveBody, Source, some},
 };
 use crate::course::Exchange;
-use crate::parting::{Passage, Taker};
+use crate::parting::{UpgradeHandler, UpgradeSender};
 
 /// An answer on its way to a client.
 pub type Reply = Response<Body>;
@@ -40,18 +40,18 @@ pub struct Body {
     source: Source,
     trailers: Trailers,
     /// Parts that few bodies have.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<BodyExtras>>,
     /// The observers; the one that was added last is told first.
     observers: SmallVec<[Box<dyn Observer>; USUAL]>,
 }
 
 /// Parts that few bodies have, kept in a box: a body is moved from step to step, so it has to be small.
 #[derive(Default)]
-struct Rare {
+struct BodyExtras {
     /// What follows the head after a switch of protocols.
-    passage: Option<Box<dyn Passage>>,
+    passage: Option<Box<dyn UpgradeHandler>>,
     /// Gets the client's stream once the head has been sent.
-    taker: Option<Taker>,
+    taker: Option<UpgradeSender>,
     /// The error of a broken body, held back until all bytes before it are sent. The HTTP library discards what it has
     /// not written when it gets an error, and a client that gets no byte believes that its request never arrived.
     broken: Option<BodyError>,
@@ -85,7 +85,7 @@ impl Body {
             return Self::empty();
         }
         let framing = if exchange.is_one_of_several() { Framing::Http2 } else { Framing::Http1 };
-        Self::of(Source::live(Live::new(incoming, framing, pause).of(exchange)), Trailers::Drop)
+        Self::of(Source::live(LiveBody::new(incoming, framing, pause).of(exchange)), Trailers::Drop)
     }
 
     /// Puts `begun`, which was read before, back to the front. The rest is not read before that is taken.
@@ -125,7 +125,7 @@ impl Body {
     /// The body of an answer in this version. `idle`: how long each piece may take.
     pub fn from_answer((incoming, version): (Incoming, Version), trailers: Trailers, idle: Duration) -> Self {
         let framing = if version == Version::HTTP_2 { Framing::Http2 } else { Framing::Http1 };
-        Self::of(Source::live(Live::new(incoming, framing, idle)), trailers)
+        Self::of(Source::live(LiveBody::new(incoming, framing, idle)), trailers)
     }
 
     /// Reads what has already come of an answer. If the answer is broken directly after its head, the client can still
@@ -141,29 +141,32 @@ impl Body {
     }
 
     /// A body whose pieces come from a task. The task goes on even if the body is not read.
-    pub fn piped(pieces: mpsc::Receiver<Piece>) -> Self {
+    pub fn piped(pieces: mpsc::Receiver<Chunk>) -> Self {
         Self::of(Source::Piped(pieces), Trailers::Pass)
     }
 
     /// No body: `taker` gets the client's stream after the head.
-    pub fn parting(taker: Taker) -> Self {
-        Self { rare: Some(Box::new(Rare { taker: Some(taker), ..Rare::default() })), ..Self::empty() }
+    pub fn parting(taker: UpgradeSender) -> Self {
+        Self {
+            rare: Some(Box::new(BodyExtras { taker: Some(taker), ..BodyExtras::default() })),
+            ..Self::empty()
+        }
     }
 
     /// The receiver of the client's stream.
-    pub fn take_taker(&mut self) -> Option<Taker> {
+    pub fn take_taker(&mut self) -> Option<UpgradeSender> {
         self.rare.as_mut()?.taker.take()
     }
 
     /// Sets the passage that runs over that stream.
     #[must_use]
-    pub fn passing(mut self, passage: impl Passage) -> Self {
+    pub fn passing(mut self, passage: impl UpgradeHandler) -> Self {
         self.rare.get_or_insert_default().passage = Some(Box::new(passage));
         self
     }
 
     /// Takes the passage. The caller runs it, and holds the lock for as long as it runs.
-    pub fn take_passage(&mut self) -> Option<Box<dyn Passage>> {
+    pub fn take_passage(&mut self) -> Option<Box<dyn UpgradeHandler>> {
         self.rare.as_mut()?.passage.take()
     }
 
@@ -194,12 +197,12 @@ impl Body {
 
     /// Keeps a value until the body is dropped.
     pub fn keeping(self, kept: impl Sized + 'static) -> Self {
-        self.telling(Box::new(Kept(kept)))
+        self.telling(Box::new(DropWithBody(kept)))
     }
 
     /// Keeps a value until the body is complete, or dropped.
     pub fn holding(self, held: impl Sized + 'static) -> Self {
-        self.telling(Box::new(Held(Some(held))))
+        self.telling(Box::new(DropOnComplete(Some(held))))
     }
 
     /// A body in memory is given on in pieces of at most `most` bytes.

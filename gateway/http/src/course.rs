@@ -19,17 +19,17 @@ use std::{
 
 use tokio::time::Instant;
 
-pub use self::now::Coming;
-pub(crate) use self::now::{Reading, UnderWay, Writing};
-use self::unsent::Unsent;
-use crate::course::interim::Interims;
-use crate::parting::Taker;
+pub use self::now::RequestBodyState;
+pub(crate) use self::now::{H2Snapshot, ReadState, WriteState};
+use self::unsent::UnsentBytes;
+use crate::course::interim::InformationalQueue;
+use crate::parting::UpgradeSender;
 
 /// The course of one connection.
 #[derive(Debug)]
-pub struct Course {
-    reading: Cell<Reading>,
-    writing: Cell<Writing>,
+pub struct ConnectionState {
+    reading: Cell<ReadState>,
+    writing: Cell<WriteState>,
     /// Whether it has several requests at once, as HTTP/2 has.
     several: bool,
     /// With several requests at once: the exchanges that may still be under way.
@@ -43,27 +43,27 @@ pub struct Course {
     /// Whether the HTTP library was given a part of an answer since it last wrote all that it had.
     unwritten: Cell<bool>,
     /// For HTTP/2: the bytes of bodies that the library holds because the client has no room for them.
-    pub(crate) unsent: Unsent,
+    pub(crate) unsent: UnsentBytes,
     /// Woken when the library has written all that it had.
     written: RefCell<Vec<Waker>>,
     /// Interim answers, on connections with one request at a time.
-    pub(crate) interims: Option<Arc<Interims>>,
+    pub(crate) interims: Option<Arc<InformationalQueue>>,
     /// Whether the stream was given away after a switch of protocols, or is about to be.
     parted: Cell<bool>,
     /// When the connection began. `over`: when its last exchange ended.
     began: Instant,
     over: Cell<Option<Instant>>,
     /// Gets the stream of the connection, once the answer that switches protocols is sent.
-    taker: RefCell<Option<Taker>>,
+    taker: RefCell<Option<UpgradeSender>>,
 }
 
 /// One request and its answer.
 #[derive(Debug)]
 pub struct Exchange {
-    course: Rc<Course>,
+    course: Rc<ConnectionState>,
     /// The client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
-    coming: Cell<Coming>,
+    coming: Cell<RequestBodyState>,
     /// Whether the HTTP library was given a piece of the answer and has not asked for the next one.
     given: Cell<bool>,
     /// How many looks in a row have found it so.
@@ -72,20 +72,20 @@ pub struct Exchange {
 
 /// Held by the answer; dropped when the HTTP library was given all of it.
 #[derive(Debug)]
-pub struct Answering(Rc<Exchange>);
+pub struct ResponseTracker(Rc<Exchange>);
 
-impl Course {
+impl ConnectionState {
     /// The course of an HTTP/1.1 connection; its first head began at `since`.
     pub fn of_http1(since: Instant) -> Rc<Self> {
-        Self::new(false, Reading::Head(since), Writing::Owed(0))
+        Self::new(false, ReadState::Head(since), WriteState::Owed(0))
     }
 
     /// The course of an HTTP/2 connection, whose reads and writes concern many requests at once.
     pub fn of_http2() -> Rc<Self> {
-        Self::new(true, Reading::Busy, Writing::Answers)
+        Self::new(true, ReadState::Busy, WriteState::Answers)
     }
 
-    fn new(several: bool, reading: Reading, writing: Writing) -> Rc<Self> {
+    fn new(several: bool, reading: ReadState, writing: WriteState) -> Rc<Self> {
         Rc::new(Self {
             several,
             reading: Cell::new(reading),
@@ -99,20 +99,20 @@ impl Course {
             began: Instant::now(),
             over: Cell::new(None),
             unwritten: Cell::new(false),
-            unsent: Unsent::new(),
+            unsent: UnsentBytes::new(),
             written: RefCell::default(),
             taker: RefCell::default(),
         })
     }
 
     /// The head of a request is complete.
-    pub fn begin(self: &Rc<Self>) -> (Rc<Exchange>, Answering) {
-        self.reading.set(Reading::Busy);
-        self.writing.set(Writing::Answers);
+    pub fn begin(self: &Rc<Self>) -> (Rc<Exchange>, ResponseTracker) {
+        self.reading.set(ReadState::Busy);
+        self.writing.set(WriteState::Answers);
         let exchange = Rc::new(Exchange {
             course: self.clone(),
             stalled: Cell::new(false),
-            coming: Cell::new(Coming::Untouched),
+            coming: Cell::new(RequestBodyState::Untouched),
             given: Cell::new(false),
             seen: Cell::new(0),
         });
@@ -123,7 +123,7 @@ impl Course {
             }
             exchanges.push(Rc::downgrade(&exchange));
         }
-        (exchange.clone(), Answering(exchange))
+        (exchange.clone(), ResponseTracker(exchange))
     }
 
     /// The socket has taken this many bytes of these pieces.
@@ -133,11 +133,11 @@ impl Course {
         }
     }
 
-    pub(crate) fn reading(&self) -> Reading {
+    pub(crate) fn reading(&self) -> ReadState {
         self.reading.get()
     }
 
-    pub(crate) fn writing(&self) -> Writing {
+    pub(crate) fn writing(&self) -> WriteState {
         self.writing.get()
     }
 
@@ -162,8 +162,8 @@ impl Course {
 
     /// Bytes came.
     pub(crate) fn heard(&self) {
-        if let Reading::Idle(_) = self.reading.get() {
-            self.reading.set(Reading::Head(Instant::now()));
+        if let ReadState::Idle(_) = self.reading.get() {
+            self.reading.set(ReadState::Head(Instant::now()));
         }
     }
 
@@ -171,14 +171,14 @@ impl Course {
     pub(crate) fn idle_since(&self, known: Option<Instant>) -> Instant {
         known.unwrap_or_else(|| {
             let now = Instant::now();
-            self.reading.set(Reading::Idle(Some(now)));
+            self.reading.set(ReadState::Idle(Some(now)));
             now
         })
     }
 
     /// `left` bytes of complete answers are still to be written.
     pub(crate) fn owes(&self, left: usize) {
-        self.writing.set(Writing::Owed(left));
+        self.writing.set(WriteState::Owed(left));
     }
 
     pub(crate) fn reset(&self) {
@@ -194,7 +194,7 @@ impl Course {
         self.taker.borrow().is_some()
     }
 
-    pub(crate) fn take_taker(&self) -> Option<Taker> {
+    pub(crate) fn take_taker(&self) -> Option<UpgradeSender> {
         self.taker.take()
     }
 
@@ -216,8 +216,8 @@ impl Course {
             _ if self.parted.get() => None,
             // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it cannot
             // keep its place.
-            (Reading::Head(since), Writing::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
-            (Reading::Idle(known), Writing::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
+            (ReadState::Head(since), WriteState::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
+            (ReadState::Idle(known), WriteState::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
             _ => None,
         }
     }
@@ -226,17 +226,17 @@ impl Course {
     pub(crate) fn grows_older(&self, by: Duration) {
         self.over.set(self.over.get().map(|over| over - by));
         self.unsent.grows_older(by);
-        if let Reading::Head(since) = self.reading.get() {
-            self.reading.set(Reading::Head(since - by));
+        if let ReadState::Head(since) = self.reading.get() {
+            self.reading.set(ReadState::Head(since - by));
         }
     }
 
     /// The state of an HTTP/2 connection; called at each periodic look.
-    pub(crate) fn look(&self) -> UnderWay {
+    pub(crate) fn look(&self) -> H2Snapshot {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
         let mut under_way =
-            UnderWay { exchanges: exchanges.len(), unsent: self.unsent.is_some(), not_taken: 0 };
+            H2Snapshot { exchanges: exchanges.len(), unsent: self.unsent.is_some(), not_taken: 0 };
         for exchange in exchanges.iter().filter_map(Weak::upgrade).filter(|exchange| exchange.given.get()) {
             exchange.seen.set(exchange.seen.get().saturating_add(1));
             under_way.not_taken = under_way.not_taken.max(exchange.seen.get());
@@ -255,17 +255,17 @@ const HEAD_COMES: Duration = Duration::from_secs(2);
 const FORGET_AT: usize = 256;
 
 impl Exchange {
-    pub fn coming(&self) -> Coming {
+    pub fn coming(&self) -> RequestBodyState {
         self.coming.get()
     }
 
-    pub fn comes(&self, coming: Coming) {
+    pub fn comes(&self, coming: RequestBodyState) {
         self.coming.set(coming);
-        self.course.held_back.set(!self.course.several && coming == Coming::HeldBack);
+        self.course.held_back.set(!self.course.several && coming == RequestBodyState::HeldBack);
     }
 
     /// The interim answers of the connection; `None` if it has several requests at once.
-    pub fn interims(&self) -> Option<&Arc<Interims>> {
+    pub fn interims(&self) -> Option<&Arc<InformationalQueue>> {
         self.course.interims.as_ref()
     }
 
@@ -275,7 +275,7 @@ impl Exchange {
     }
 }
 
-impl Answering {
+impl ResponseTracker {
     /// The HTTP library has asked for a piece. `given`: it got one; else it has to wait.
     pub fn asked(&self, given: bool) {
         self.0.given.set(given);
@@ -304,18 +304,18 @@ impl Answering {
     }
 
     /// This answer switches protocols: after it the stream goes to `taker`.
-    pub fn parts(&self, taker: Taker) {
+    pub fn parts(&self, taker: UpgradeSender) {
         self.0.course.parted.set(true);
         self.0.course.taker.replace(Some(taker));
     }
 }
 
-impl Drop for Answering {
+impl Drop for ResponseTracker {
     fn drop(&mut self) {
         self.0.given.set(false);
         let course = &self.0.course;
         if !course.several {
-            course.writing.set(Writing::LastPiece);
+            course.writing.set(WriteState::LastChunk);
         }
     }
 }
@@ -327,9 +327,10 @@ impl Drop for Exchange {
             self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);
-            self.course.reading.set(Reading::Idle(None));
+            self.course.reading.set(ReadState::Idle(None));
             // The last piece is written already, so no further write would begin the wait for the next request.
-            if let (Writing::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take()) {
+            if let (WriteState::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take())
+            {
                 waker.wake();
             }
         }

@@ -10,8 +10,8 @@ use std::{future::Future, io, time::Duration};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::{bound::Bound, remote::Remote};
-use crate::peer::Peer;
+use self::{bound::ListenAddr, remote::ConnectTarget};
+use crate::peer::ConnectionInfo;
 
 /// A network: connects and listens.
 pub trait Network: Clone + 'static {
@@ -20,13 +20,13 @@ pub trait Network: Clone + 'static {
 
     /// The addresses of `host:port`. The name may come from another gateway, so it never gives a socket path of this
     /// machine. It has no time limit of its own.
-    fn resolve(&self, authority: &str) -> impl Future<Output = io::Result<Vec<Remote>>>;
+    fn resolve(&self, authority: &str) -> impl Future<Output = io::Result<Vec<ConnectTarget>>>;
 
     /// Connects. No time limit of its own.
-    fn dial(&self, remote: &Remote) -> impl Future<Output = io::Result<Self::Stream>>;
+    fn dial(&self, remote: &ConnectTarget) -> impl Future<Output = io::Result<Self::Stream>>;
 
     /// Listens at a place. All workers listen at the same place, and each gets a share of the connections.
-    fn listen(&self, place: &Bound) -> io::Result<Self::Listener>;
+    fn listen(&self, place: &ListenAddr) -> io::Result<Self::Listener>;
 }
 
 /// A listening socket.
@@ -34,10 +34,10 @@ pub trait Accept: 'static {
     type Stream;
 
     /// The next connection, and its two ends.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>>;
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, ConnectionInfo)>>;
 
     /// The place at which it listens, for further listeners.
-    fn place(&self) -> io::Result<Bound>;
+    fn place(&self) -> io::Result<ListenAddr>;
 
     /// Takes no new connections from now on. Those that are queued are still accepted.
     fn closes(&self);

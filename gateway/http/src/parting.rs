@@ -9,50 +9,50 @@ use tokio::{
 };
 
 /// A socket with the layers above it, such as TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+pub trait IoStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin> IoStream for S {}
 
 /// The stream of one end after the switch.
-pub struct Switched {
-    pub stream: Box<dyn Stream>,
+pub struct UpgradedIo {
+    pub stream: Box<dyn IoStream>,
     /// Bytes that came directly after the switch.
     pub first: Bytes,
     /// Dropped with the stream, so that its listener can stop counting it.
     pub held: Option<oneshot::Sender<Infallible>>,
 }
 
-impl fmt::Debug for Switched {
+impl fmt::Debug for UpgradedIo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Switched").field("first", &self.first.len()).finish_non_exhaustive()
     }
 }
 
 /// The receiver of such a stream.
-pub type Taker = oneshot::Sender<Switched>;
+pub type UpgradeSender = oneshot::Sender<UpgradedIo>;
 
 /// The traffic after a switch of protocols.
-pub trait Passage: 'static {
+pub trait UpgradeHandler: 'static {
     /// Runs until the end, and for `longest` at most.
-    fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = Ended>>>;
+    fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = TunnelEnd>>>;
 }
 
 /// How a passage ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum TunnelEnd {
     /// The upstream has closed its side, so it is done.
     Closed,
     /// The upstream's connection broke in the middle.
-    Broke,
+    Broken,
     /// We have cut it. The upstream may still work on what it was sent.
     Cut(&'static str),
 }
 
-impl Ended {
+impl TunnelEnd {
     pub fn word(self) -> &'static str {
         match self {
             Self::Closed => "closed",
-            Self::Broke => "the upstream's connection broke",
+            Self::Broken => "the upstream's connection broke",
             Self::Cut(why) => why,
         }
     }

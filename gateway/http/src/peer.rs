@@ -10,29 +10,29 @@ use hyper::header::HeaderValue;
 /// The client's end of a connection, as the connection itself tells it. Header fields by which a proxy names its client
 /// are not considered here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct ConnectionInfo {
     /// Where the connection comes from.
     pub address: SocketAddr,
     /// The address of ours that it was made to.
     pub local: SocketAddr,
     /// `None` for plain text.
-    pub tls: Option<Box<Handshake>>,
+    pub tls: Option<Box<TlsInfo>>,
     /// The IP address as the value of a field. It is made once, because every request of the connection needs it.
     written: OnceCell<HeaderValue>,
 }
 
 /// The facts from a TLS handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handshake {
+pub struct TlsInfo {
     /// The name that the client asked for.
     pub server_name: Option<String>,
     /// The client's verified certificate, if the listener asks for one and the client has shown one.
-    pub client: Option<Identity>,
+    pub client: Option<ClientIdentity>,
 }
 
 /// The identity in a client's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientIdentity {
     /// The subject in the form of RFC 4514. For people only, because a part of it may look like another part.
     pub subject: String,
     /// The common names of the subject, as they are.
@@ -43,7 +43,7 @@ pub struct Identity {
     pub fingerprint: String,
 }
 
-impl Peer {
+impl ConnectionInfo {
     /// A peer without TLS; see [`Self::over`].
     pub fn at(address: SocketAddr, local: SocketAddr) -> Self {
         Self { address, local, tls: None, written: OnceCell::new() }
@@ -57,12 +57,12 @@ impl Peer {
 
     /// Adds the facts of a TLS handshake.
     #[must_use]
-    pub fn over(self, handshake: Handshake) -> Self {
+    pub fn over(self, handshake: TlsInfo) -> Self {
         Self { tls: Some(Box::new(handshake)), ..self }
     }
 
     /// The identity in the client's certificate, if it has shown one.
-    pub fn certificate(&self) -> Option<&Identity> {
+    pub fn certificate(&self) -> Option<&ClientIdentity> {
         self.tls.as_ref()?.client.as_ref()
     }
 

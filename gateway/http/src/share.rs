@@ -9,17 +9,17 @@ use std::{
 
 /// One client: an IPv4 address, or an IPv6 network, because the owner of an IPv6 network has all its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Client(IpAddr);
+pub struct ClientId(IpAddr);
 
 /// The things that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Whose {
-    client: Client,
-    what: What,
+struct CounterKey {
+    client: ClientId,
+    what: CounterKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum What {
+enum CounterKind {
     Connection,
     InFlight,
     /// Requests of the route with this name.
@@ -30,25 +30,25 @@ enum What {
 
 /// The counts of one process. Clients with a count of zero have no entry.
 #[derive(Debug, Clone, Default)]
-pub struct Shares(Arc<Sharded>);
+pub struct ClientQuotas(Arc<ShardedCounters>);
 
 /// Workers that count different clients rarely meet.
 #[derive(Debug, Default)]
-struct Sharded {
+struct ShardedCounters {
     /// A random key, so that nobody can choose addresses that collide.
     hasher: RandomState,
-    shards: [Mutex<HashMap<Whose, usize, RandomState>>; 32],
+    shards: [Mutex<HashMap<CounterKey, usize, RandomState>>; 32],
 }
 
 /// A connection, a request or some bytes of a client, until it is dropped.
 #[derive(Debug)]
-pub struct Share {
-    of: Arc<Sharded>,
-    whose: Whose,
+pub struct QuotaPermit {
+    of: Arc<ShardedCounters>,
+    whose: CounterKey,
     count: usize,
 }
 
-impl Client {
+impl ClientId {
     pub fn at(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -60,35 +60,35 @@ impl Client {
     }
 }
 
-impl Shares {
+impl ClientQuotas {
     /// One more request in flight; `None` where the client has `most` already.
-    pub fn in_flight(&self, client: Client, most: usize) -> Option<Share> {
-        self.enter(Whose { client, what: What::InFlight }, most)
+    pub fn in_flight(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
+        self.enter(CounterKey { client, what: CounterKind::InFlight }, most)
     }
 
     /// One more connection.
-    pub fn connection(&self, client: Client, most: usize) -> Option<Share> {
-        self.enter(Whose { client, what: What::Connection }, most)
+    pub fn connection(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
+        self.enter(CounterKey { client, what: CounterKind::Connection }, most)
     }
 
     /// One more request that waits for or holds keys of a route. Routes go by their names, which stay the same when a
     /// plan is changed.
-    pub fn of_route(&self, client: Client, route: Arc<str>, most: usize) -> Option<Share> {
-        self.enter(Whose { client, what: What::Route(route) }, most)
+    pub fn of_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<QuotaPermit> {
+        self.enter(CounterKey { client, what: CounterKind::Route(route) }, most)
     }
 
     /// No byte yet of the heads of a client.
-    pub(crate) fn of_heads(&self, client: Client) -> Share {
-        Share { of: self.0.clone(), whose: Whose { client, what: What::Heads }, count: 0 }
+    pub(crate) fn of_heads(&self, client: ClientId) -> QuotaPermit {
+        QuotaPermit { of: self.0.clone(), whose: CounterKey { client, what: CounterKind::Heads }, count: 0 }
     }
 
-    fn enter(&self, whose: Whose, most: usize) -> Option<Share> {
-        let mut share = Share { of: self.0.clone(), whose, count: 0 };
+    fn enter(&self, whose: CounterKey, most: usize) -> Option<QuotaPermit> {
+        let mut share = QuotaPermit { of: self.0.clone(), whose, count: 0 };
         share.resize(1, most).then_some(share)
     }
 }
 
-impl Share {
+impl QuotaPermit {
     /// Counts as this many. `false`: its client would have more than `most`, and nothing is changed.
     #[must_use]
     pub(crate) fn resize(&mut self, count: usize, most: usize) -> bool {
@@ -112,8 +112,8 @@ impl Share {
     }
 }
 
-impl Sharded {
-    fn shard(&self, whose: &Whose) -> MutexGuard<'_, HashMap<Whose, usize, RandomState>> {
+impl ShardedCounters {
+    fn shard(&self, whose: &CounterKey) -> MutexGuard<'_, HashMap<CounterKey, usize, RandomState>> {
         let at = self.hasher.hash_one(whose) % self.shards.len() as u64;
         let at = usize::try_from(at).expect("less than the number of shards");
         // A poisoned lock does no harm: no code under it can panic.
@@ -121,7 +121,7 @@ impl Sharded {
     }
 }
 
-impl Drop for Share {
+impl Drop for QuotaPermit {
     fn drop(&mut self) {
         // Less is never refused.
         let _fits = self.resize(0, 0);
@@ -132,17 +132,17 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    fn client(address: &str) -> Client {
-        Client::at(address.parse().expect("an address"))
+    fn client(address: &str) -> ClientId {
+        ClientId::at(address.parse().expect("an address"))
     }
 
-    fn counted(shares: &Shares) -> usize {
+    fn counted(shares: &ClientQuotas) -> usize {
         shares.0.shards.iter().map(|shard| shard.lock().expect("no panic").len()).sum()
     }
 
     #[test]
     fn a_client_has_its_share_and_no_more_and_leaves_nothing_behind() {
-        let shares = Shares::default();
+        let shares = ClientQuotas::default();
         let (one, other) = (client("192.0.2.1"), client("192.0.2.2"));
         let mut taken: Vec<_> = (0..2).map(|_| shares.in_flight(one, 2).expect("within its share")).collect();
         assert!(shares.in_flight(one, 2).is_none());
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn bytes_of_heads_grow_within_the_share_and_what_is_refused_changes_nothing() {
-        let shares = Shares::default();
+        let shares = ClientQuotas::default();
         let (mut first, mut second) =
             (shares.of_heads(client("192.0.2.1")), shares.of_heads(client("192.0.2.1")));
         assert!(first.resize(60, 100) && second.resize(40, 100));
@@ -184,12 +184,12 @@ mod tests {
 
     #[test]
     fn counts_of_many_threads_return_to_nothing() {
-        let shares = Shares::default();
+        let shares = ClientQuotas::default();
         std::thread::scope(|threads| {
             for _ in 0..8 {
                 threads.spawn(|| {
                     for last in 0..100 {
-                        let client = Client::at(IpAddr::from([192, 0, 2, last % 4]));
+                        let client = ClientId::at(IpAddr::from([192, 0, 2, last % 4]));
                         drop((shares.in_flight(client, 3), shares.of_route(client, "pay".into(), 3)));
                     }
                 });

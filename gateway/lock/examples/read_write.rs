@@ -5,7 +5,7 @@
 use std::{env, error::Error, future::IntoFuture, time::Duration};
 
 use fencegate_lock::{
-    client::{self, Client, Options},
+    client::{self, Client, ConnectOptions},
     session::granted,
 };
 use tracing_subscriber::prelude::*;
@@ -14,7 +14,7 @@ use tracing_subscriber::prelude::*;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(granted::layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(Options::of(&servers, &root, "read-write").init()).await?;
+    let client = Client::connect(ConnectOptions::of(&servers, &root, "read-write").init()).await?;
 
     let (one, two) = (client.read("report").await?, client.read("report").await?);
     println!("read together: {}", one.holds() && two.holds());

@@ -7,7 +7,7 @@
 use std::{env, error::Error, time::Duration};
 
 use fencegate_lock::{
-    client::{self, Client, Options},
+    client::{self, Client, ConnectOptions},
     session::granted,
 };
 use tracing_subscriber::prelude::*;
@@ -18,8 +18,8 @@ const WAIT: Duration = Duration::from_secs(5);
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(granted::layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(Options::of(&servers, &root, "here").init()).await?;
-    let other = Client::connect(Options::of(&servers, &root, "there")).await?;
+    let client = Client::connect(ConnectOptions::of(&servers, &root, "here").init()).await?;
+    let other = Client::connect(ConnectOptions::of(&servers, &root, "there")).await?;
 
     let strict = [once(&client, false).await?, once(&client, false).await?];
     println!("strict: larger {}, same node {}", strict[0] < strict[1], strict[0].same_tenure(strict[1]));

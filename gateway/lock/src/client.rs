@@ -36,11 +36,11 @@ use std::{
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{Caching, Hold, LockSite, Mode},
+    plan::{CachedHold, Hold, LockSite, Mode},
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
-    families::Families,
+    families::MetricRegistry,
     randomness::SystemRandomness,
     said::causes,
 };
@@ -52,7 +52,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use fencegate_policies::token::Token;
 
-pub use self::{error::Error, held_lock::Held, options::Options};
+pub use self::{error::Error, held_lock::LockGuard, options::ConnectOptions};
 use self::{
     named::{parsed, shared_node},
     session_thread::start_sessions,
@@ -61,16 +61,16 @@ use crate::{
     bounds::SEQUENCE_LIMIT,
     metrics::SessionMetrics,
     session::{
-        complaints::Complaints,
-        live::View,
-        nameplate::{NO_PLAN, Nameplate},
+        complaints::LogDedup,
+        live::SessionState,
+        nameplate::{LocalMember, NO_PLAN},
         servers::Servers,
-        settings::Settings,
+        settings::SessionSettings,
     },
-    state::Memory,
+    state::TokenHistory,
     tenures::{
-        keeper::{Keeper, keeper},
-        wish::{Waits, Wish},
+        keeper::{LockManager, keeper},
+        wish::{LockRequest, WaitPlace},
     },
 };
 
@@ -78,12 +78,12 @@ use crate::{
 ///
 /// Dropping it begins what [`Client::close`] waits for.
 pub struct Client {
-    keeper: Keeper,
+    keeper: LockManager,
     clock: SharedClock,
     /// Shown to people who look at what is held.
     name: Arc<str>,
     root: String,
-    families: Families,
+    families: MetricRegistry,
     stop: CancellationToken,
     /// Closed when the thread of the sessions has ended.
     ended: watch::Receiver<()>,
@@ -97,22 +97,22 @@ impl Client {
     ///
     /// # Cancellation
     /// Dropping the future closes what was opened.
-    pub async fn connect(options: Options) -> Result<Self, Error> {
+    pub async fn connect(options: ConnectOptions) -> Result<Self, Error> {
         let patience = options.session_timeout;
         let client = Self::start(&options)?;
         let late = Instant::now() + patience;
         loop {
             let why = match client.keeper.view() {
                 _ if client.keeper.is_ready() => return Ok(client),
-                View::Unmade(why) => return Err(Error::NotInitialised(why.to_string())),
-                View::RolledBack(why) => return Err(Error::RolledBack(why.to_string())),
-                View::Away(why) => why,
-                View::Live { .. } => "the session is not proven yet".into(),
+                SessionState::NotInitialised(why) => return Err(Error::NotInitialised(why.to_string())),
+                SessionState::RolledBack(why) => return Err(Error::RolledBack(why.to_string())),
+                SessionState::NoSession(why) => why,
+                SessionState::Active { .. } => "the session is not proven yet".into(),
             };
             if Instant::now() >= late || client.ended.has_changed().is_err() {
                 return Err(Error::Unavailable(why.to_string()));
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -121,23 +121,23 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Options`]
-    pub fn start(options: &Options) -> Result<Self, Error> {
+    pub fn start(options: &ConnectOptions) -> Result<Self, Error> {
         let policy = options.policy().map_err(Error::Options)?;
         let clock: SharedClock = Arc::new(MachineClock);
-        let families = Families::new();
+        let families = MetricRegistry::new();
         let metrics = SessionMetrics::register(&families);
         let memory = match &options.state_dir {
             Some(folder) => {
                 let counted = metrics.clone();
-                let opened = Memory::open(folder, &SystemRandomness, move || counted.state_failed());
+                let opened = TokenHistory::open(folder, &SystemRandomness, move || counted.state_failed());
                 opened.map_err(|error| Error::Options(format!("{}: {error}", folder.display())))?
             }
             None => Arc::default(),
         };
         let (keeper, desks) = keeper(clock.clone(), options.sessions);
-        let complaints = Arc::<Complaints>::default();
-        let member = Nameplate::of(NO_PLAN);
-        let settings = (0..desks.len()).map(|number| Settings {
+        let complaints = Arc::<LogDedup>::default();
+        let member = LocalMember::of(NO_PLAN);
+        let settings = (0..desks.len()).map(|number| SessionSettings {
             policy: policy.clone(),
             gateway: options.name.clone(),
             member: member.clone(),
@@ -160,29 +160,29 @@ impl Client {
     }
 
     /// Asks for a key alone: nobody else holds it then, to read or to write.
-    pub fn lock(&self, key: &str) -> Ask<'_> {
+    pub fn lock(&self, key: &str) -> LockBuilder<'_> {
         self.ask([key], Mode::Exclusive)
     }
 
     /// The same as [`Client::lock`], where others only read.
-    pub fn write(&self, key: &str) -> Ask<'_> {
+    pub fn write(&self, key: &str) -> LockBuilder<'_> {
         self.lock(key)
     }
 
     /// Asks for a key together with other readers. A reader does not overtake a waiting writer.
-    pub fn read(&self, key: &str) -> Ask<'_> {
+    pub fn read(&self, key: &str) -> LockBuilder<'_> {
         self.ask([key], Mode::Shared)
     }
 
     /// Asks for several keys at once, 16 at most, each to write: all or none. One transaction makes all lock nodes, so
     /// two such sets never wait for each other. The keys share one token.
-    pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> Ask<'_> {
+    pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> LockBuilder<'_> {
         self.ask(keys, Mode::Exclusive)
     }
 
-    fn ask<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> Ask<'_> {
+    fn ask<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> LockBuilder<'_> {
         let (hold, wait, site) = (Hold::Strict, Duration::ZERO, Ok(LockSite::Native));
-        Ask { client: self, keys: parsed(keys), mode, hold, wait, site, delay: None }
+        LockBuilder { client: self, keys: parsed(keys), mode, hold, wait, site, delay: None }
     }
 
     /// Could a lock of any key be granted now?
@@ -214,7 +214,7 @@ impl Drop for Client {
 }
 
 /// How often [`Client::connect`] looks whether there is a session.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A lock that is asked for: await it.
 ///
@@ -225,7 +225,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// # Cancellation
 /// Dropping the future gives up the place in line; a node that exists is removed.
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct Ask<'c> {
+pub struct LockBuilder<'c> {
     client: &'c Client,
     keys: Result<Vec<ResourceKey>, Error>,
     mode: Mode,
@@ -235,7 +235,7 @@ pub struct Ask<'c> {
     delay: Option<Duration>,
 }
 
-impl Ask<'_> {
+impl LockBuilder<'_> {
     /// How long to wait for another holder. Default: not at all. The answer of ZooKeeper itself is always given a
     /// second.
     pub fn wait(self, wait: Duration) -> Self {
@@ -246,11 +246,11 @@ impl Ask<'_> {
     /// without a request to ZooKeeper. The node is given up when another process wants the key, or after 250 ms without
     /// a caller. The nodes of a set of keys are not kept.
     pub fn cached(self) -> Self {
-        self.kept(Caching::default())
+        self.kept(CachedHold::default())
     }
 
     /// Like [`Ask::cached`], with other bounds.
-    pub fn kept(self, rules: Caching) -> Self {
+    pub fn kept(self, rules: CachedHold) -> Self {
         Self { hold: Hold::Cached(rules), ..self }
     }
 
@@ -307,8 +307,8 @@ impl Ask<'_> {
     }
 }
 
-impl<'c> IntoFuture for Ask<'c> {
-    type Output = Result<Held, Error>;
+impl<'c> IntoFuture for LockBuilder<'c> {
+    type Output = Result<LockGuard, Error>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -316,14 +316,14 @@ impl<'c> IntoFuture for Ask<'c> {
         let Self { client, keys, mode, hold, wait, delay, .. } = self;
         Box::pin(async move {
             let (keys, sites) = (keys?, sites?);
-            let wish = Wish {
+            let wish = LockRequest {
                 keys: &keys,
                 sites: &sites,
                 mode,
                 hold,
                 wait,
                 queue: usize::MAX,
-                waits: Waits::Here,
+                waits: WaitPlace::Here,
                 delay,
                 route: &client.name,
             };
@@ -331,7 +331,7 @@ impl<'c> IntoFuture for Ask<'c> {
                 Some(tenure) => tenure,
                 None => client.keeper.acquire(wish).await?,
             };
-            Held::of(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
+            LockGuard::of(tenure, &client.clock).ok_or_else(|| Error::Unavailable("no token".into()))
         })
     }
 }

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use fencegate_process::families::Families;
+use fencegate_process::families::MetricRegistry;
 use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts};
 
 /// How the wait for a delay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DelayEnd {
-    SatOut,
+pub enum DelayOutcome {
+    WaitedOut,
     /// The session ended, or the process stops. The next holder begins the wait anew.
-    CutShort,
+    Interrupted,
 }
 
-impl DelayEnd {
-    const ALL: [Self; 2] = [Self::SatOut, Self::CutShort];
+impl DelayOutcome {
+    const ALL: [Self; 2] = [Self::WaitedOut, Self::Interrupted];
 
     fn word(self) -> &'static str {
         match self {
-            Self::SatOut => "sat-out",
-            Self::CutShort => "cut-short",
+            Self::WaitedOut => "sat-out",
+            Self::Interrupted => "cut-short",
         }
     }
 }
@@ -33,19 +33,19 @@ pub struct DelayMetrics {
 }
 
 /// Seconds that a delay may have.
-const LENGTHS: &[f64] = &[0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
+const DELAY_BUCKETS: &[f64] = &[0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
 
 /// Counts one key as waiting for its delay, until this is dropped.
-pub struct Sitting(IntGauge);
+pub struct DelayWaitGuard(IntGauge);
 
-impl Drop for Sitting {
+impl Drop for DelayWaitGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
 impl DelayMetrics {
-    pub(crate) fn register(families: &Families) -> Self {
+    pub(crate) fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };
@@ -61,7 +61,7 @@ impl DelayMetrics {
             ),
             length: families.register(Histogram::with_opts(
                 HistogramOpts::new("delay_seconds", "Length of the delays that keys had to wait for.")
-                    .buckets(LENGTHS.to_vec()),
+                    .buckets(DELAY_BUCKETS.to_vec()),
             )),
             removed: counters(
                 "delay_leftovers_total",
@@ -69,7 +69,7 @@ impl DelayMetrics {
                 &["result"],
             ),
         };
-        for end in DelayEnd::ALL {
+        for end in DelayOutcome::ALL {
             metrics.ended.with_label_values(&[end.word()]);
         }
         for result in [REMOVED, KEPT] {
@@ -78,13 +78,13 @@ impl DelayMetrics {
         metrics
     }
 
-    pub(crate) fn begins(&self, delay: Duration) -> Sitting {
+    pub(crate) fn begins(&self, delay: Duration) -> DelayWaitGuard {
         self.length.observe(delay.as_secs_f64());
         self.sitting.inc();
-        Sitting(self.sitting.clone())
+        DelayWaitGuard(self.sitting.clone())
     }
 
-    pub(crate) fn ended(&self, end: DelayEnd) {
+    pub(crate) fn ended(&self, end: DelayOutcome) {
         self.ended.with_label_values(&[end.word()]).inc();
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What `{root}/meta` says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meta {
+pub struct InstallationMeta {
     /// Version of the written form.
     pub format: u32,
     /// Names the installation; a guard serves one only.
@@ -15,12 +15,12 @@ pub struct Meta {
     pub base: u64,
     /// Set when ZooKeeper was found to have gone back. Then no gateway grants a lock before the next era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect: Option<Suspicion>,
+    pub suspect: Option<RollbackEvidence>,
 }
 
 /// A gateway's evidence that ZooKeeper went back: it has seen a larger epoch, or a later era, than this state can have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Suspicion {
+pub struct RollbackEvidence {
     /// The largest epoch that is known.
     pub highest: u64,
     /// The latest era that is known.
@@ -39,7 +39,7 @@ pub const UNMARKED: u32 = 1;
 /// The highest base: czxids are added to it, and the sum has to fit into 64 bits.
 pub const HIGHEST_BASE: u64 = 1 << 62;
 
-impl Meta {
+impl InstallationMeta {
     /// Refuses numbers that no gateway can have written: a mistake must not become the base of all tokens.
     pub(crate) fn is_possible(&self) -> Result<(), String> {
         if self.base > HIGHEST_BASE {
@@ -58,9 +58,9 @@ impl Meta {
 mod tests {
     use super::*;
 
-    fn meta(base: u64, highest: Option<u64>) -> Meta {
-        let suspect = highest.map(|highest| Suspicion { highest, era: 1, by: "gw-1".into() });
-        Meta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
+    fn meta(base: u64, highest: Option<u64>) -> InstallationMeta {
+        let suspect = highest.map(|highest| RollbackEvidence { highest, era: 1, by: "gw-1".into() });
+        InstallationMeta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
     }
 
     #[test]

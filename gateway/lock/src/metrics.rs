@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencegate_process::{
-    families::Families,
+    families::MetricRegistry,
     families::{SHORT, unknown_operations},
 };
 use prometheus::{
@@ -11,7 +11,7 @@ use prometheus::{
     IntGaugeVec, Opts,
 };
 
-use crate::{bounds::MOST_BYTES, delay_metrics::DelayMetrics, tenures::ended::Cause};
+use crate::{bounds::MAX_SESSION_PATH_BYTES, delay_metrics::DelayMetrics, tenures::ended::EndCause};
 
 /// The series of one ZooKeeper session.
 #[derive(Clone)]
@@ -45,10 +45,10 @@ pub struct SessionMetrics {
 }
 
 /// Dispatches under one tenure.
-const MANY: &[f64] = &[1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0];
+const DISPATCH_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 10_000.0];
 
 impl SessionMetrics {
-    pub fn register(families: &Families) -> Self {
+    pub fn register(families: &MetricRegistry) -> Self {
         let histogram = |name, help, buckets: &[f64]| {
             families.register(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
         };
@@ -61,7 +61,7 @@ impl SessionMetrics {
             "zk_ephemeral_bytes_limit",
             "Bytes of paths that one session may have; then keys are refused.",
         ));
-        limit.set(MOST_BYTES.try_into().unwrap_or(i64::MAX));
+        limit.set(MAX_SESSION_PATH_BYTES.try_into().unwrap_or(i64::MAX));
         let metrics = Self {
             label: "0".into(),
             state: gauges(
@@ -143,7 +143,7 @@ impl SessionMetrics {
             dispatches: histogram(
                 "tenure_dispatches",
                 "How many dispatches a cached tenure was used for.",
-                MANY,
+                DISPATCH_BUCKETS,
             ),
             tenures: counters("tenures_ended_total", "Tenures that were given up, by why.", &["cause"]),
             lost: counters(
@@ -164,7 +164,7 @@ impl SessionMetrics {
 
     /// Makes every series at zero: an alert can only see the growth of a series that exists before its first event.
     fn begin(&self) {
-        for cause in Cause::ALL {
+        for cause in EndCause::ALL {
             self.ends(cause).with_label_values(&[cause.word()]);
         }
         for op in OPERATIONS {
@@ -176,7 +176,7 @@ impl SessionMetrics {
         for (over, _) in THRESHOLDS {
             self.pauses.with_label_values(&[over]);
         }
-        for result in SHARED {
+        for result in SHARED_RESULTS {
             self.together.with_label_values(&[result]);
         }
         for result in ["ok", "bad"] {
@@ -270,7 +270,7 @@ impl SessionMetrics {
 
     /// A transaction of several keys was answered.
     pub(crate) fn sent_together(&self, done: bool) {
-        self.together.with_label_values(&[SHARED[usize::from(!done)]]).inc();
+        self.together.with_label_values(&[SHARED_RESULTS[usize::from(!done)]]).inc();
     }
 
     /// `waited`: the time from the request to the grant, other holders included.
@@ -284,7 +284,7 @@ impl SessionMetrics {
         self.highest.set(self.highest.get().max(number.into()));
     }
 
-    pub fn tenure_ended(&self, cause: Cause) {
+    pub fn tenure_ended(&self, cause: EndCause) {
         self.ends(cause).with_label_values(&[cause.word()]).inc();
     }
 
@@ -293,7 +293,7 @@ impl SessionMetrics {
         self.dispatches.observe(dispatches.into());
     }
 
-    fn ends(&self, cause: Cause) -> &IntCounterVec {
+    fn ends(&self, cause: EndCause) -> &IntCounterVec {
         if cause.is_loss() { &self.lost } else { &self.tenures }
     }
 
@@ -320,7 +320,7 @@ impl SessionMetrics {
 const THRESHOLDS: [(&str, u32); 2] = [("session_third", 3), ("session", 1)];
 
 /// Results of a shared transaction.
-const SHARED: [&str; 2] = ["done", "refused"];
+const SHARED_RESULTS: [&str; 2] = ["done", "refused"];
 
 /// Kinds of failures.
 const ERRORS: [&str; 3] = ["refused", "ambiguous", "over"];
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn how_many_operations_are_unknown_is_not_said_before_somebody_has_counted_them() {
-        let families = Families::new();
+        let families = MetricRegistry::new();
         let metrics = SessionMetrics::register(&families);
         let text = || String::from_utf8(families.text()).expect("metrics are text");
         assert!(!text().contains("operations_unknown{"));

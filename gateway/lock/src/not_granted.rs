@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::reach::Way;
+use crate::reach::HolderRoute;
 
 /// Why a lock was not granted. No request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotGranted {
+pub enum GrantError {
     #[error("another one holds it")]
     Locked,
     /// The last holder left without saying that its requests are over; they may go on for this long.
@@ -17,7 +17,7 @@ pub enum NotGranted {
     Lost,
     /// Another gateway keeps the key, and the request can be sent there instead.
     #[error("gateway {} keeps it", .0.gateway)]
-    Elsewhere(Way),
+    Elsewhere(HolderRoute),
     /// Another gateway has sent the request here, but this gateway does not keep the key.
     #[error("it is not kept here")]
     NotHolder,

@@ -15,24 +15,24 @@ use fencegate_process::randomness::Randomness;
 /// 64 lower-case hex digits, drawn anew by each process. Comparison takes constant time.
 #[derive(Clone, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Pass(Arc<str>);
+pub struct PeerSecret(Arc<str>);
 
 /// The text is no pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not 64 lower-case hex digits")]
-pub struct BadPass;
+pub struct ParsePeerSecretError;
 
 const BYTES: usize = 32;
 
-impl Pass {
+impl PeerSecret {
     pub fn new(randomness: &dyn Randomness) -> Self {
         Self(drawn(randomness).into())
     }
 
     /// # Errors
     /// The text does not have the form of a pass.
-    pub fn parse(text: &str) -> Result<Self, BadPass> {
-        if is_in_form(text) { Ok(Self(text.into())) } else { Err(BadPass) }
+    pub fn parse(text: &str) -> Result<Self, ParsePeerSecretError> {
+        if is_in_form(text) { Ok(Self(text.into())) } else { Err(ParsePeerSecretError) }
     }
 
     /// The digits. Show them to the gateway that drew them, and to nobody else.
@@ -41,10 +41,10 @@ impl Pass {
     }
 
     /// The answer to `nonce`: only who knows the pass can compute it, and it does not reveal the pass.
-    pub fn proof(&self, nonce: &Nonce) -> Response {
+    pub fn proof(&self, nonce: &Nonce) -> ChallengeResponse {
         let key = Key::new(HMAC_SHA256, self.0.as_bytes());
         let tag = sign(&key, [PURPOSE, nonce.as_str()].concat().as_bytes());
-        Response(written(tag.as_ref()))
+        ChallengeResponse(written(tag.as_ref()))
     }
 }
 
@@ -70,9 +70,9 @@ impl Nonce {
 }
 
 /// A proof of the knowledge of a pass.
-pub struct Response(String);
+pub struct ChallengeResponse(String);
 
-impl Response {
+impl ChallengeResponse {
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -99,29 +99,29 @@ fn is_in_form(text: &str) -> bool {
     text.len() == 2 * BYTES && text.bytes().all(hex)
 }
 
-impl PartialEq for Pass {
+impl PartialEq for PeerSecret {
     fn eq(&self, other: &Self) -> bool {
         verify_slices_are_equal(self.0.as_bytes(), other.0.as_bytes()).is_ok()
     }
 }
 
 /// Hides the digits: whoever reads them in a log could pass for a gateway.
-impl fmt::Debug for Pass {
+impl fmt::Debug for PeerSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Pass(..)")
     }
 }
 
-impl TryFrom<String> for Pass {
-    type Error = BadPass;
+impl TryFrom<String> for PeerSecret {
+    type Error = ParsePeerSecretError;
 
-    fn try_from(text: String) -> Result<Self, BadPass> {
+    fn try_from(text: String) -> Result<Self, ParsePeerSecretError> {
         Self::parse(&text)
     }
 }
 
-impl From<Pass> for String {
-    fn from(pass: Pass) -> Self {
+impl From<PeerSecret> for String {
+    fn from(pass: PeerSecret) -> Self {
         pass.as_str().to_owned()
     }
 }
@@ -133,18 +133,18 @@ mod tests {
 
     #[test]
     fn a_pass_is_read_back_equals_itself_only_and_is_not_shown() {
-        let [ours, other] = [(), ()].map(|()| Pass::new(&SystemRandomness));
-        assert_eq!(Pass::parse(ours.as_str()), Ok(ours.clone()));
+        let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
+        assert_eq!(PeerSecret::parse(ours.as_str()), Ok(ours.clone()));
         assert!(ours != other);
         assert!(!format!("{ours:?}").contains(&ours.as_str()[..8]));
         for bad in ["", &ours.as_str()[1..], &ours.as_str().to_uppercase(), &format!("{}0", ours.as_str())] {
-            assert_eq!(Pass::parse(bad), Err(BadPass), "{bad}");
+            assert_eq!(PeerSecret::parse(bad), Err(ParsePeerSecretError), "{bad}");
         }
     }
 
     #[test]
     fn a_proof_is_of_one_pass_and_one_question_and_does_not_tell_the_pass() {
-        let [ours, other] = [(), ()].map(|()| Pass::new(&SystemRandomness));
+        let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
         let [asked, later] = [(), ()].map(|()| Nonce::new(&SystemRandomness));
         let proof = ours.proof(&asked);
         assert!(proof.is(ours.proof(&asked).as_str()));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pass::Pass;
+use crate::pass::PeerSecret;
 
 /// What a gateway's member node says of its listener for other gateways.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reach {
+pub struct PeerEndpoint {
     /// `host:port`.
     pub address: String,
-    pub pass: Pass,
+    pub pass: PeerSecret,
 }
 
 /// Where people look at a gateway: its admin listener, as a browser is told it.
@@ -27,20 +27,20 @@ pub struct PageAddress {
 
 /// How to send a request on to another gateway: its address, and the pass that it asks for.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct HolderRoute {
     pub gateway: Arc<str>,
     /// The member node of the session that has the key.
     pub member: Arc<str>,
     /// `host:port`.
     pub address: Arc<str>,
-    pub pass: Pass,
+    pub pass: PeerSecret,
 }
 
 /// Each process has one pass, so all its sessions are reached in the same way.
-impl PartialEq for Way {
+impl PartialEq for HolderRoute {
     fn eq(&self, other: &Self) -> bool {
         self.address == other.address && self.pass == other.pass
     }
 }
 
-impl Eq for Way {}
+impl Eq for HolderRoute {}

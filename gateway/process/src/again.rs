@@ -6,24 +6,24 @@ use std::{ffi::OsStr, sync::OnceLock};
 
 /// The kind of process that a command works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum CommandTarget {
     Gateway,
     Guard,
 }
 
 /// The arguments that name this process's file or address, if it has any. It is global, as the arguments of a process
 /// are.
-static TOLD: OnceLock<(Of, String)> = OnceLock::new();
+static TOLD: OnceLock<(CommandTarget, String)> = OnceLock::new();
 
 /// Remembers those arguments, such as `["-c", "policy.yaml"]`.
-pub fn told<W: AsRef<OsStr>>(of: Of, words: impl IntoIterator<Item = W>) {
+pub fn told<W: AsRef<OsStr>>(of: CommandTarget, words: impl IntoIterator<Item = W>) {
     let words = words.into_iter().map(|word| quoted(&word.as_ref().to_string_lossy()));
     // Only the first call counts, which comes from the command line.
     TOLD.set((of, words.map(|word| format!(" {word}")).collect())).ok();
 }
 
 /// A command that can be run as printed, such as `fencegate era init -c policy.yaml`.
-pub fn command(of: Of, verb: &str) -> String {
+pub fn command(of: CommandTarget, verb: &str) -> String {
     let told = TOLD.get().filter(|(told, _)| *told == of).map_or("", |(_, words)| words);
     format!("fencegate {verb}{told}")
 }

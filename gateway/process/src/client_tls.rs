@@ -8,13 +8,13 @@ use std::{
 use fencegate_policies::plan;
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-use crate::pem::{self, BadPem, Stamp, stamp_of};
+use crate::pem::{self, FileVersion, PemError, stamp_of};
 
 /// Why TLS cannot be spoken with a server. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum BadTls {
+pub enum ClientTlsError {
     #[error(transparent)]
-    File(#[from] BadPem),
+    File(#[from] PemError),
     #[error("the client certificate in {path} cannot be used")]
     Client { path: PathBuf, source: rustls::Error },
     #[error("the cryptographic library does not do what TLS needs")]
@@ -25,17 +25,17 @@ pub enum BadTls {
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The configuration by the present content of the files.
-pub fn config(tls: &plan::Tls) -> Result<ClientConfig, BadTls> {
+pub fn config(tls: &plan::ClientTls) -> Result<ClientConfig, ClientTlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(BadTls::Library)?;
+    let builder = builder.with_safe_default_protocol_versions().map_err(ClientTlsError::Library)?;
     let builder = builder.with_root_certificates(roots(tls)?);
     let Some(client) = &tls.client else { return Ok(builder.with_no_client_auth()) };
     let (chain, key) = (pem::certificates(&client.chain)?, pem::private_key(&client.key)?);
-    let unfit = |source| BadTls::Client { path: client.chain.clone(), source };
+    let unfit = |source| ClientTlsError::Client { path: client.chain.clone(), source };
     builder.with_client_auth_cert(chain, key).map_err(unfit)
 }
 
-fn roots(tls: &plan::Tls) -> Result<RootCertStore, BadPem> {
+fn roots(tls: &plan::ClientTls) -> Result<RootCertStore, PemError> {
     if let Some(path) = &tls.ca_file {
         return pem::roots(path);
     }
@@ -46,7 +46,7 @@ fn roots(tls: &plan::Tls) -> Result<RootCertStore, BadPem> {
 }
 
 /// The stamps of the files. If they differ from earlier ones, a file was replaced.
-pub fn stamps(tls: &plan::Tls) -> Vec<Option<Stamp>> {
+pub fn stamps(tls: &plan::ClientTls) -> Vec<Option<FileVersion>> {
     let roots = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
     let client = tls.client.iter().flat_map(|client| [client.chain.as_path(), client.key.as_path()]);
     [roots].into_iter().chain(client).map(stamp_of).collect()

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 /// An instant of CLOCK_BOOTTIME, in nanoseconds since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Boot(u64);
+pub struct BootInstant(u64);
 
-impl Boot {
+impl BootInstant {
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -31,14 +31,14 @@ impl Boot {
     }
 }
 
-impl std::ops::Add<Duration> for Boot {
+impl std::ops::Add<Duration> for BootInstant {
     type Output = Self;
     fn add(self, rest: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
-impl std::ops::Sub<Duration> for Boot {
+impl std::ops::Sub<Duration> for BootInstant {
     type Output = Self;
     fn sub(self, rest: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX)))
@@ -47,7 +47,7 @@ impl std::ops::Sub<Duration> for Boot {
 
 /// The source of the time; a simulation brings its own.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    fn now(&self) -> Boot;
+    fn now(&self) -> BootInstant;
 
     /// Milliseconds of the wall clock since 1970. Without a wall clock of its own, a source counts from 1970.
     fn unix_ms(&self) -> u64 {
@@ -66,7 +66,7 @@ const MS: u64 = 1_000_000;
 impl dyn Clock + '_ {
     /// The moment `deadline` for others, on the wall clock and on the boot clock. Never later than `deadline`: where
     /// this process stands still in between, it is earlier on the wall clock.
-    pub fn not_after(&self, deadline: Boot) -> NotAfter {
+    pub fn not_after(&self, deadline: BootInstant) -> NotAfter {
         // The wall clock is read first. If it were read after a pause, its moment would be too late.
         let unix_ms = self.unix_ms();
         let left = deadline.since(self.now());
@@ -77,15 +77,15 @@ impl dyn Clock + '_ {
 
     /// The end of what a sender permits, on this clock. Of the sender's wall clock it is known that it differs by at
     /// most `clock_error`. Nothing may be begun at this instant or later; where nothing is left, it is long past.
-    pub fn deadline_of(&self, not_after: &NotAfter, clock_error: Duration) -> Boot {
+    pub fn deadline_of(&self, not_after: &NotAfter, clock_error: Duration) -> BootInstant {
         let same_kernel = self.boot_id().and_then(|boot| not_after.uptime_ms(boot));
         if let Some(uptime_ms) = same_kernel {
-            return Boot::from_nanos(uptime_ms.saturating_mul(MS));
+            return BootInstant::from_nanos(uptime_ms.saturating_mul(MS));
         }
         // Here the wall clock is read last, for the same reason.
         let now = self.now();
         match not_after.left_at(self.unix_ms(), clock_error) {
-            Duration::ZERO => Boot::from_nanos(0),
+            Duration::ZERO => BootInstant::from_nanos(0),
             left => now + left,
         }
     }
@@ -97,10 +97,10 @@ impl dyn Clock + '_ {
 pub struct MachineClock;
 
 impl Clock for MachineClock {
-    fn now(&self) -> Boot {
+    fn now(&self) -> BootInstant {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let (seconds, nanos) = (time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned());
-        Boot(seconds * 1_000_000_000 + nanos)
+        BootInstant(seconds * 1_000_000_000 + nanos)
     }
 
     fn unix_ms(&self) -> u64 {
@@ -138,15 +138,15 @@ pub fn wall_clock() -> u64 {
 pub type SharedClock = Arc<dyn Clock>;
 
 /// A permission to write bytes, which ends at some time.
-pub trait Permission: fmt::Debug + Send + Sync {
+pub trait SendPermission: fmt::Debug + Send + Sync {
     /// Whether it holds at `now`. The answer comes from memory, so ask before every write.
-    fn holds(&self, now: Boot) -> bool;
+    fn holds(&self, now: BootInstant) -> bool;
 
     /// The end of the permission, as known now. It may move on later, and the permission may be taken away before.
-    fn deadline(&self) -> Boot;
+    fn deadline(&self) -> BootInstant;
 }
 
-impl dyn Permission + '_ {
+impl dyn SendPermission + '_ {
     /// Returns when it no longer holds. If it is taken away early, that is noticed within [`LOOK`].
     pub async fn lapsed(&self, clock: &SharedClock) {
         loop {
@@ -181,9 +181,9 @@ impl ManualClock {
 }
 
 impl Clock for ManualClock {
-    fn now(&self) -> Boot {
+    fn now(&self) -> BootInstant {
         let leap = self.leap.swap(0, Ordering::SeqCst);
-        Boot(self.now.fetch_add(leap, Ordering::SeqCst))
+        BootInstant(self.now.fetch_add(leap, Ordering::SeqCst))
     }
 }
 
@@ -199,14 +199,14 @@ mod tests {
 
     /// A machine whose wall clock is `ahead` of its boot clock.
     #[derive(Debug)]
-    struct Machine {
-        now: Boot,
+    struct TestClock {
+        now: BootInstant,
         ahead: u64,
         boot: Option<BootId>,
     }
 
-    impl Clock for Machine {
-        fn now(&self) -> Boot {
+    impl Clock for TestClock {
+        fn now(&self) -> BootInstant {
             self.now
         }
 
@@ -219,30 +219,30 @@ mod tests {
         }
     }
 
-    fn at(ms: u64, ahead: u64, boot: &[u8]) -> Machine {
-        Machine { now: Boot::from_nanos(ms * MS), ahead, boot: BootId::parse(boot) }
+    fn at(ms: u64, ahead: u64, boot: &[u8]) -> TestClock {
+        TestClock { now: BootInstant::from_nanos(ms * MS), ahead, boot: BootId::parse(boot) }
     }
 
     #[test]
     fn one_kernel_needs_no_wall_clock() {
-        let deadline = Boot::from_nanos(7_000 * MS + 999);
+        let deadline = BootInstant::from_nanos(7_000 * MS + 999);
         let moment = (&at(5_000, 1_000_000, ID) as &dyn Clock).not_after(deadline);
         assert_eq!(moment.to_string(), format!("1007000;boot=\"{}\";uptime=7000", ID.escape_ascii()));
         // Its wall clock was set back meanwhile.
         let other: &dyn Clock = &at(6_000, 0, ID);
-        assert_eq!(other.deadline_of(&moment, Duration::from_secs(9)), Boot::from_nanos(7_000 * MS));
+        assert_eq!(other.deadline_of(&moment, Duration::from_secs(9)), BootInstant::from_nanos(7_000 * MS));
     }
 
     #[test]
     fn another_kernel_compares_wall_clocks_and_takes_off_their_error() {
-        let moment = (&at(5_000, 1_000_000, ID) as &dyn Clock).not_after(Boot::from_nanos(7_000 * MS));
+        let moment = (&at(5_000, 1_000_000, ID) as &dyn Clock).not_after(BootInstant::from_nanos(7_000 * MS));
         for boot in [&b""[..], b"ffffffff-89ab-4cde-8f01-23456789abcd"] {
             let other: &dyn Clock = &at(100, 1_005_000, boot);
             let end = other.deadline_of(&moment, Duration::from_millis(500));
-            assert_eq!(end, Boot::from_nanos((100 + 1_900 - 500) * MS));
+            assert_eq!(end, BootInstant::from_nanos((100 + 1_900 - 500) * MS));
             let late: &dyn Clock = &at(3_000, 1_005_000, boot);
             let over = late.deadline_of(&moment, Duration::ZERO);
-            assert_eq!(over, Boot::from_nanos(0), "nothing is left");
+            assert_eq!(over, BootInstant::from_nanos(0), "nothing is left");
         }
     }
 

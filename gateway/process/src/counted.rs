@@ -5,16 +5,16 @@ use std::rc::Rc;
 use prometheus::IntGauge;
 
 /// Adds one to a gauge while it lives.
-pub struct Counted(Rc<IntGauge>);
+pub struct GaugeGuard(Rc<IntGauge>);
 
-impl Counted {
+impl GaugeGuard {
     pub fn up(gauge: &Rc<IntGauge>) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -8,19 +8,19 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 
-use crate::system::Process;
+use crate::system::ProcessMetrics;
 
 /// The registry of a process. Every family in it is exposed, and is listed in `deploy/METRICS.md`.
-pub struct Families {
+pub struct MetricRegistry {
     registry: Registry,
     /// Families with the usual names of the Prometheus libraries, without our prefix.
     unprefixed: Registry,
-    described: Mutex<Vec<Family>>,
+    described: Mutex<Vec<MetricDesc>>,
 }
 
 /// The description of a family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Family {
+pub struct MetricDesc {
     pub name: String,
     pub kind: &'static str,
     pub labels: Vec<String>,
@@ -42,13 +42,13 @@ pub fn unknown_operations() -> prometheus::Result<IntGaugeVec> {
 
 const PREFIX: &str = "fencegate";
 
-impl Default for Families {
+impl Default for MetricRegistry {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Families {
+impl MetricRegistry {
     pub fn new() -> Self {
         let registry = Registry::new_custom(Some(PREFIX.into()), None).expect("the prefix is a name");
         Self { registry, unprefixed: Registry::new(), described: Mutex::default() }
@@ -56,7 +56,7 @@ impl Families {
 
     /// Adds the families about the process itself.
     pub fn with_process(self) -> Self {
-        let process = Process::new();
+        let process = ProcessMetrics::new();
         self.describe("", &process);
         self.unprefixed.register(Box::new(process)).expect("every name is registered once");
         self
@@ -73,7 +73,7 @@ impl Families {
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner);
         for (desc, family) in collector.desc().into_iter().zip(collector.collect()) {
             let fixed = desc.const_label_pairs.iter().map(|pair| pair.name().to_owned());
-            described.push(Family {
+            described.push(MetricDesc {
                 name: format!("{prefix}{}", desc.fq_name),
                 kind: kind(family.get_field_type()),
                 labels: fixed.chain(desc.variable_labels.iter().cloned()).collect(),
@@ -83,7 +83,7 @@ impl Families {
     }
 
     /// Sorted by name.
-    pub fn described(&self) -> Vec<Family> {
+    pub fn described(&self) -> Vec<MetricDesc> {
         let mut described = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
         described.sort();
         described

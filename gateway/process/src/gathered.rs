@@ -4,9 +4,9 @@ use prometheus::proto::{Metric, MetricFamily};
 
 /// All families, as they were gathered at once.
 #[derive(Debug)]
-pub struct Gathered(Vec<MetricFamily>);
+pub struct MetricSnapshot(Vec<MetricFamily>);
 
-impl Gathered {
+impl MetricSnapshot {
     pub fn of(families: Vec<MetricFamily>) -> Self {
         Self(families)
     }

@@ -108,9 +108,9 @@ mod tests {
     use super::*;
 
     /// An output whose reader takes nothing until it is told to.
-    struct Stalled(Receiver<()>);
+    struct StalledWriter(Receiver<()>);
 
-    impl Write for Stalled {
+    impl Write for StalledWriter {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
             self.0.recv().ok();
             Ok(line.len())
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn stalled_reader_stops_no_writer_and_lost_lines_are_counted() {
         let (reads, stalled) = channel();
-        let (mut writer, guard) = queued(Stalled(stalled), "test");
+        let (mut writer, guard) = queued(StalledWriter(stalled), "test");
         for _ in 0..QUEUED_LINES + 100 {
             writer.write_all(b"line\n").expect("never refused");
         }

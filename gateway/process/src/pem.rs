@@ -15,7 +15,7 @@ use x509_cert::{Certificate, der::Decode};
 
 /// What is wrong with a file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
-pub enum BadPem {
+pub enum PemError {
     #[error("read {path}")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path} is no file, or larger than 16 MiB")]
@@ -29,13 +29,13 @@ pub enum BadPem {
 }
 
 /// Tells one state of a file from another: device and inode, size, times of modification and of change.
-pub type Stamp = [i128; 4];
+pub type FileVersion = [i128; 4];
 
 const LARGEST: u64 = 16 << 20;
 
 /// The certificates of a file, at least one.
-pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPem> {
-    let bytes = read(path, Secrecy::Public)?;
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let bytes = read(path, FileSecrecy::Public)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match read.map_err(|why| unfit(path, &why))? {
         none if none.is_empty() => Err(unfit(path, &"it has no certificate")),
@@ -43,13 +43,13 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadPem>
     }
 }
 
-pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, BadPem> {
-    let bytes = read(path, Secrecy::Secret)?;
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemError> {
+    let bytes = read(path, FileSecrecy::Secret)?;
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|why| unfit(path, &why))
 }
 
 /// The authorities of a file. Each certificate has to be usable as one.
-pub fn roots(path: &Path) -> Result<RootCertStore, BadPem> {
+pub fn roots(path: &Path) -> Result<RootCertStore, PemError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|why| unfit(path, &why))?;
@@ -59,7 +59,7 @@ pub fn roots(path: &Path) -> Result<RootCertStore, BadPem> {
 
 /// The text of a file, for libraries that parse PEM themselves. Bytes that are not UTF-8 can only be in comments, and
 /// are replaced.
-pub fn text(path: &Path, secrecy: Secrecy) -> Result<String, BadPem> {
+pub fn text(path: &Path, secrecy: FileSecrecy) -> Result<String, PemError> {
     Ok(String::from_utf8_lossy(&read(path, secrecy)?).into_owned())
 }
 
@@ -69,41 +69,41 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
     Some(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
 }
 
-fn unfit(path: &Path, why: &impl ToString) -> BadPem {
-    BadPem::Content { path: path.into(), why: why.to_string() }
+fn unfit(path: &Path, why: &impl ToString) -> PemError {
+    PemError::Content { path: path.into(), why: why.to_string() }
 }
 
 /// Whether the content of a file is secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Secrecy {
+pub enum FileSecrecy {
     Public,
     /// Only owner and group may read it; containers get their secrets by a group.
     Secret,
 }
 
-fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, BadPem> {
-    let failed = |source| BadPem::Read { path: path.into(), source };
+fn read(path: &Path, secrecy: FileSecrecy) -> Result<Vec<u8>, PemError> {
+    let failed = |source| PemError::Read { path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
     // The check is on the open file and not on its name, so that the checked file is the one that is read.
     let seen = file.metadata().map_err(failed)?;
     let mode = seen.mode() & 0o7777;
-    if secrecy == Secrecy::Secret && mode & 0o027 != 0 {
-        return Err(BadPem::Readable { path: path.into(), mode });
+    if secrecy == FileSecrecy::Secret && mode & 0o027 != 0 {
+        return Err(PemError::Readable { path: path.into(), mode });
     }
     let mut bytes = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
     if !seen.is_file() || bytes.len() as u64 > LARGEST {
-        return Err(BadPem::Shape { path: path.into() });
+        return Err(PemError::Shape { path: path.into() });
     }
     Ok(bytes)
 }
 
 /// `None` while there is no such file.
-pub fn stamp_of(path: &Path) -> Option<Stamp> {
+pub fn stamp_of(path: &Path) -> Option<FileVersion> {
     std::fs::metadata(path).ok().map(|seen| stamp(&seen))
 }
 
-fn stamp(seen: &Metadata) -> Stamp {
+fn stamp(seen: &Metadata) -> FileVersion {
     let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     let identity = (i128::from(seen.dev()) << 64) + i128::from(seen.ino());
     let (modified, changed) =

@@ -20,9 +20,9 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
 
 /// A duration with few digits: `12s`, `1.5s`, `33.9ms`, `2m 5s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Brief(pub Duration);
+pub struct HumanDuration(pub Duration);
 
-impl fmt::Display for Brief {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(duration) = *self;
         if duration >= Duration::from_secs(60) {
@@ -53,14 +53,14 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("listen at {at}: {source}")]
-    struct Listen {
+    struct ListenError {
         at: &'static str,
         source: io::Error,
     }
 
     #[test]
     fn no_cause_is_said_twice() {
-        let taken = Listen { at: "127.0.0.1:80", source: io::Error::other("address in use") };
+        let taken = ListenError { at: "127.0.0.1:80", source: io::Error::other("address in use") };
         assert_eq!(causes(&taken), "listen at 127.0.0.1:80: address in use");
         let outer = io::Error::other(taken);
         assert_eq!(causes(&outer), "listen at 127.0.0.1:80: address in use");
@@ -76,7 +76,7 @@ mod tests {
             (29_999_991_155, "30s"),
             (125_700_000_000, "2m 5s"),
         ] {
-            assert_eq!(Brief(Duration::from_nanos(nanos)).to_string(), said);
+            assert_eq!(HumanDuration(Duration::from_nanos(nanos)).to_string(), said);
         }
     }
 }

@@ -60,7 +60,7 @@ impl<V: Collector> Collector for Sharded<V> {
         for (sum, at) in sums.iter_mut().zip(0..) {
             let kind = sum.get_field_type();
             let mut metrics: Vec<Metric> = sum.get_metric().to_vec();
-            let mut known: HashMap<Labels, usize> = metrics.iter().map(labels).zip(0..).collect();
+            let mut known: HashMap<LabelPairs, usize> = metrics.iter().map(labels).zip(0..).collect();
             for shard in &self.shards[1..] {
                 for metric in shard.collect()[at].get_metric() {
                     let same = *known.entry(labels(metric)).or_insert(metrics.len());
@@ -77,9 +77,9 @@ impl<V: Collector> Collector for Sharded<V> {
 }
 
 /// Names and values of labels, sorted by name as the library does it.
-type Labels = Vec<(String, String)>;
+type LabelPairs = Vec<(String, String)>;
 
-fn labels(metric: &Metric) -> Labels {
+fn labels(metric: &Metric) -> LabelPairs {
     metric.get_label().iter().map(|pair| (pair.name().to_owned(), pair.value().to_owned())).collect()
 }
 

@@ -13,7 +13,7 @@ use aws_lc_rs::hmac;
 
 use fencegate_policies::{
     key::{ResourceKey, listed},
-    plan::KeysShown,
+    plan::KeyVisibility,
 };
 
 use crate::randomness::{Randomness as _, SystemRandomness};
@@ -27,14 +27,14 @@ pub const HIDDEN: &str = "(hidden)";
 
 /// The names of keys under one plan.
 #[derive(Debug, Clone, Copy)]
-pub struct Names(pub KeysShown);
+pub struct KeyRedaction(pub KeyVisibility);
 
-impl Names {
+impl KeyRedaction {
     pub fn of(self, key: &ResourceKey) -> String {
         match self.0 {
-            KeysShown::Plain => key.to_string(),
-            KeysShown::Hash => hashed(key),
-            KeysShown::Off => HIDDEN.to_owned(),
+            KeyVisibility::Plain => key.to_string(),
+            KeyVisibility::Hash => hashed(key),
+            KeyVisibility::Off => HIDDEN.to_owned(),
         }
     }
 
@@ -44,20 +44,20 @@ impl Names {
 
     pub fn of_all(self, keys: &[ResourceKey]) -> String {
         match self.0 {
-            KeysShown::Plain => listed(keys),
-            KeysShown::Hash => keys.iter().map(hashed).collect::<Vec<_>>().join(", "),
-            KeysShown::Off => HIDDEN.to_owned(),
+            KeyVisibility::Plain => listed(keys),
+            KeyVisibility::Hash => keys.iter().map(hashed).collect::<Vec<_>>().join(", "),
+            KeyVisibility::Off => HIDDEN.to_owned(),
         }
     }
 
     /// Whether different keys have different names.
     pub fn is_nameable(self) -> bool {
-        self.0 != KeysShown::Off
+        self.0 != KeyVisibility::Off
     }
 
     /// Whether the targets of requests may be shown. They often contain the key.
     pub fn shows_targets(self) -> bool {
-        self.0 == KeysShown::Plain
+        self.0 == KeyVisibility::Plain
     }
 }
 
@@ -120,21 +120,21 @@ const HASH: u8 = 1;
 const OFF: u8 = 2;
 
 /// Sets the rule from now on, and the secret of hashes; without one, that of this process counts.
-pub fn keys_are(shown: KeysShown, secret: Option<KeySecret>) {
+pub fn keys_are(shown: KeyVisibility, secret: Option<KeySecret>) {
     *SECRET.write().unwrap_or_else(PoisonError::into_inner) = secret;
     let rule = match shown {
-        KeysShown::Plain => PLAIN,
-        KeysShown::Hash => HASH,
-        KeysShown::Off => OFF,
+        KeyVisibility::Plain => PLAIN,
+        KeyVisibility::Hash => HASH,
+        KeyVisibility::Off => OFF,
     };
     RULE.store(rule, Ordering::Relaxed);
 }
 
-fn names() -> Names {
-    Names(match RULE.load(Ordering::Relaxed) {
-        PLAIN => KeysShown::Plain,
-        HASH => KeysShown::Hash,
-        _ => KeysShown::Off,
+fn names() -> KeyRedaction {
+    KeyRedaction(match RULE.load(Ordering::Relaxed) {
+        PLAIN => KeyVisibility::Plain,
+        HASH => KeyVisibility::Hash,
+        _ => KeyVisibility::Off,
     })
 }
 
@@ -158,7 +158,7 @@ pub fn foreign_path(path: &str) -> String {
 
 /// Finds the key in a path by the known folder before it. A search for the word `locks` would not do, because root and
 /// key may have any name.
-fn named(locks: &str, path: &str, names: Names) -> String {
+fn named(locks: &str, path: &str, names: KeyRedaction) -> String {
     let below = path.strip_prefix(locks).and_then(|below| below.strip_prefix('/'));
     match below {
         Some(below) if !names.shows_targets() => {
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn a_key_that_is_not_to_be_shown_is_not() {
         let key = ResourceKey::parse("account/secret").expect("a key");
-        assert_eq!(Names(KeysShown::Plain).of(&key), "account/secret");
-        for shown in [KeysShown::Hash, KeysShown::Off] {
-            assert!(!Names(shown).of(&key).contains("secret"));
-            assert!(!Names(shown).of_all(&[key.clone(), key.clone()]).contains("secret"));
+        assert_eq!(KeyRedaction(KeyVisibility::Plain).of(&key), "account/secret");
+        for shown in [KeyVisibility::Hash, KeyVisibility::Off] {
+            assert!(!KeyRedaction(shown).of(&key).contains("secret"));
+            assert!(!KeyRedaction(shown).of_all(&[key.clone(), key.clone()]).contains("secret"));
         }
-        assert_eq!(Names(KeysShown::Hash).of(&key), Names(KeysShown::Hash).of(&key));
+        assert_eq!(KeyRedaction(KeyVisibility::Hash).of(&key), KeyRedaction(KeyVisibility::Hash).of(&key));
     }
 
     /// RFC 4231, test case 2.
@@ -198,27 +198,32 @@ mod tests {
         let node = "/fencegate/locks/5c/account%2F7/0f-w-0000000001";
         let (plain, within, top) = ("/fencegate/locks", "/apps/locks/fencegate/locks", "/locks");
         for (rule, locks, path, shown) in [
-            (KeysShown::Plain, plain, node, node),
-            (KeysShown::Hash, plain, node, "/fencegate/locks/(hidden)/0f-w-0000000001"),
-            (KeysShown::Off, plain, "/fencegate/locks/5c/account%2F7", "/fencegate/locks/(hidden)"),
-            (KeysShown::Off, plain, "/fencegate/meta", "/fencegate/meta"),
-            (KeysShown::Off, plain, "/fencegate/locks/5c/locks/0f-w-1", "/fencegate/locks/(hidden)/0f-w-1"),
-            (KeysShown::Off, within, "/apps/locks/fencegate/meta", "/apps/locks/fencegate/meta"),
+            (KeyVisibility::Plain, plain, node, node),
+            (KeyVisibility::Hash, plain, node, "/fencegate/locks/(hidden)/0f-w-0000000001"),
+            (KeyVisibility::Off, plain, "/fencegate/locks/5c/account%2F7", "/fencegate/locks/(hidden)"),
+            (KeyVisibility::Off, plain, "/fencegate/meta", "/fencegate/meta"),
             (
-                KeysShown::Off,
+                KeyVisibility::Off,
+                plain,
+                "/fencegate/locks/5c/locks/0f-w-1",
+                "/fencegate/locks/(hidden)/0f-w-1",
+            ),
+            (KeyVisibility::Off, within, "/apps/locks/fencegate/meta", "/apps/locks/fencegate/meta"),
+            (
+                KeyVisibility::Off,
                 within,
                 "/apps/locks/fencegate/locks/5c/account%2F7/0f-w-1",
                 "/apps/locks/fencegate/locks/(hidden)/0f-w-1",
             ),
             (
-                KeysShown::Hash,
+                KeyVisibility::Hash,
                 within,
                 "/apps/locks/fencegate/locks/5c/locks",
                 "/apps/locks/fencegate/locks/(hidden)",
             ),
-            (KeysShown::Off, top, "/locks/5c/account%2F7/0f-w-1", "/locks/(hidden)/0f-w-1"),
+            (KeyVisibility::Off, top, "/locks/5c/account%2F7/0f-w-1", "/locks/(hidden)/0f-w-1"),
         ] {
-            assert_eq!(named(locks, path, Names(rule)), shown);
+            assert_eq!(named(locks, path, KeyRedaction(rule)), shown);
         }
     }
 }

@@ -16,7 +16,7 @@ use rustix::{
 };
 
 /// Read from `/proc` at each scrape.
-pub struct Process {
+pub struct ProcessMetrics {
     cpu: Counter,
     started: Gauge,
     resident: IntGauge,
@@ -27,20 +27,20 @@ pub struct Process {
 }
 
 /// Fields of `/proc/self/stat`, in its own units.
-struct Stat {
+struct ProcStat {
     cpu_ticks: u64,
     threads: u64,
     virtual_bytes: u64,
     resident_pages: u64,
 }
 
-impl Default for Process {
+impl Default for ProcessMetrics {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Process {
+impl ProcessMetrics {
     pub fn new() -> Self {
         let gauge = |name, help| IntGauge::new(name, help).expect("well-formed");
         let process = Self {
@@ -62,7 +62,7 @@ impl Process {
 
     /// Reads the values anew. A value that cannot be read stays as it was.
     fn refresh(&self) {
-        if let Some(stat) = Stat::read() {
+        if let Some(stat) = ProcStat::read() {
             self.cpu.inc_by((seconds(stat.cpu_ticks) - self.cpu.get()).max(0.0));
             set(&self.threads, stat.threads);
             set(&self.virtual_memory, stat.virtual_bytes);
@@ -89,7 +89,7 @@ impl Process {
     }
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn desc(&self) -> Vec<&Desc> {
         self.all().into_iter().flat_map(|one| one.desc()).collect()
     }
@@ -100,7 +100,7 @@ impl Collector for Process {
     }
 }
 
-impl Stat {
+impl ProcStat {
     fn read() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/self/stat").ok()?)
     }
@@ -134,15 +134,15 @@ mod tests {
     #[test]
     fn a_program_may_be_called_anything() {
         let fields = "S 1 2 3 4 5 6 7 8 9 10 70 30 0 0 20 0 9 0 500 4096 17 0";
-        let stat = Stat::parse(&format!("42 (a) b) {fields}")).expect("read");
+        let stat = ProcStat::parse(&format!("42 (a) b) {fields}")).expect("read");
         assert_eq!((stat.cpu_ticks, stat.threads), (100, 9));
         assert_eq!((stat.virtual_bytes, stat.resident_pages), (4096, 17));
-        assert!(Stat::parse("42 (cut").is_none() && Stat::parse("42 (cut) S 1 2").is_none());
+        assert!(ProcStat::parse("42 (cut").is_none() && ProcStat::parse("42 (cut) S 1 2").is_none());
     }
 
     #[test]
     fn this_process_uses_memory_files_and_time() {
-        let process = Process::new();
+        let process = ProcessMetrics::new();
         process.refresh();
         assert!(process.resident.get() > 1 << 16 && process.threads.get() >= 1);
         assert!((3..=process.most_files.get()).contains(&process.open_files.get()));

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Diagnostic, Place};
+use super::{Diagnostic, SourceSpan};
 
 impl Diagnostic {
     /// The diagnostic as text of one or several lines, without a last newline.
@@ -31,7 +31,7 @@ impl Diagnostic {
 
 /// The indentation of the caret: as wide as the text before the place. A tab stays a tab, so that the caret stands
 /// below its character.
-fn indent(line: &str, place: Place) -> String {
+fn indent(line: &str, place: SourceSpan) -> String {
     let before = place.column.saturating_sub(1);
     let blank = |char| if char == '\t' { '\t' } else { ' ' };
     line.chars().map(blank).chain(std::iter::repeat(' ')).take(before).collect()
@@ -54,7 +54,7 @@ mod tests {
     use crate::diagnose::Code;
 
     fn at(line: usize, column: usize, width: usize) -> Diagnostic {
-        Diagnostic::new(Code::UnboundVariable, "`x` is wrong").at(Place { line, column, width })
+        Diagnostic::new(Code::UnboundVariable, "`x` is wrong").at(SourceSpan { line, column, width })
     }
 
     #[test]

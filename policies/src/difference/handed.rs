@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    path::segments::{Fragment, Tree},
+    path::segments::{RouteTrie, TrieSegment},
     plan::{Plan, Route},
 };
 
@@ -27,11 +27,11 @@ fn below<'p>(plan: &'p Plan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p 
     let routes = plan.routes.routes();
     let fenced = || routes.iter().enumerate().filter(|(_, route)| route.fence.is_some());
     let (above, others): (Vec<_>, Vec<_>) = fenced().partition(|(_, route)| moved.contains(&*route.name));
-    let mut tree = Tree::new();
+    let mut tree = RouteTrie::new();
     others.iter().for_each(|(index, route)| tree.insert(*index, &route.path));
     let (found, looks) = (RefCell::new(BTreeSet::new()), Cell::new(0_usize));
     for (at, route) in above {
-        let parts: Vec<Fragment> = route.path.pieces().iter().map(Fragment::from).collect();
+        let parts: Vec<TrieSegment> = route.path.pieces().iter().map(TrieSegment::from).collect();
         // The filter accepts none before the limit, so that the search visits all of them.
         tree.first_meeting(&parts, |index| {
             looks.set(looks.get() + 1);

@@ -9,7 +9,7 @@ const POLICY: &str = concat!(
 "#
 );
 
-fn plan(changes: &[(&str, &str)]) -> Gateway {
+fn plan(changes: &[(&str, &str)]) -> GatewayPlan {
     let mut text = POLICY.to_owned();
     for (old, new) in changes {
         assert!(text.contains(old), "{old}");

@@ -3,41 +3,41 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{
-    block::Block,
-    doors::{At, Door},
+    block::MappingReader,
+    doors::{AddressOrigin, BoundListener},
     listener, scalar, served_tls,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
-    plan::Admin,
+    diagnose::{Code, Diagnostic, SourceSpan},
+    plan::AdminListener,
 };
 
 /// An admin listener, and where its address is written.
-pub(super) struct ReadAdmin {
-    pub(super) admin: Admin,
-    place: Option<Place>,
+pub(super) struct ParsedAdmin {
+    pub(super) admin: AdminListener,
+    place: Option<SourceSpan>,
 }
 
 /// `port` is the port of the default address, which is on loopback.
-pub(super) fn admin(file: &mut Block, port: u16) -> ReadAdmin {
+pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdmin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let read = file.inner("admin", |block| {
         let address = block.value("address", scalar::address);
         let place = block.is_present("address").then(|| block.place_of("address"));
-        let admin = Admin {
+        let admin = AdminListener {
             address: address.unwrap_or(default),
             hosts: block.values("hosts", listener::served).unwrap_or_default(),
             bearer: bearer(block),
             tls: served_tls::tls(block),
         };
         open(block, &admin);
-        ReadAdmin { admin, place }
+        ParsedAdmin { admin, place }
     });
-    let nothing = || Admin { address: default, hosts: Vec::new(), bearer: None, tls: None };
-    read.unwrap_or_else(|| ReadAdmin { admin: nothing(), place: None })
+    let nothing = || AdminListener { address: default, hosts: Vec::new(), bearer: None, tls: None };
+    read.unwrap_or_else(|| ParsedAdmin { admin: nothing(), place: None })
 }
 
-fn bearer(admin: &mut Block) -> Option<std::path::PathBuf> {
+fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
     let written = admin.is_present("auth");
     let read = admin.inner("auth", |auth| {
         if written {
@@ -49,7 +49,7 @@ fn bearer(admin: &mut Block) -> Option<std::path::PathBuf> {
 }
 
 /// Whoever reaches the admin listener can end the process and take locks away from their holders.
-fn open(block: &mut Block, admin: &Admin) {
+fn open(block: &mut MappingReader, admin: &AdminListener) {
     if admin.address.ip().is_loopback() {
         return;
     }
@@ -72,9 +72,9 @@ fn open(block: &mut Block, admin: &Admin) {
     }
 }
 
-impl ReadAdmin {
-    pub(super) fn door(&self) -> Door {
-        let at = self.place.map_or(At::Default, At::Written);
-        Door { what: "the admin listener".into(), field: "admin", address: self.admin.address, at }
+impl ParsedAdmin {
+    pub(super) fn door(&self) -> BoundListener {
+        let at = self.place.map_or(AddressOrigin::Default, AddressOrigin::Written);
+        BoundListener { what: "the admin listener".into(), field: "admin", address: self.admin.address, at }
     }
 }

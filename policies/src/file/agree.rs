@@ -3,30 +3,33 @@
 
 use std::collections::HashMap;
 
-use super::{faults::Faults, fence::Fenced};
+use super::{faults::Diagnostics, fence::ParsedFence};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Caching, Enforce, Hold, Mode, ModeRule, Once, OnceStore, UpstreamId},
+    plan::{CachedHold, Enforcement, Hold, Mode, ModeRule, OnceRule, OnceStore, UpstreamId},
 };
 
 /// A route that keeps its key.
-struct Keeping<'r> {
+struct CachedRoute<'r> {
     route: &'r str,
-    caching: Caching,
+    caching: CachedHold,
 }
 
 /// See [`keep`] for when two templates count as one key.
-pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
+pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
     keep(fences, faults);
     enforce(fences, faults);
 }
 
 /// ZooKeeper tells operations apart by their scope. The name of the upstream does not count: it means something in
 /// this file only. So two services need two scopes, of which one may be left out.
-pub(super) fn scopes<'r>(fences: impl Iterator<Item = (&'r str, &'r Fenced, UpstreamId)>, faults: &Faults) {
+pub(super) fn scopes<'r>(
+    fences: impl Iterator<Item = (&'r str, &'r ParsedFence, UpstreamId)>,
+    faults: &Diagnostics,
+) {
     let mut first: Option<(&str, UpstreamId)> = None;
-    for (route, Fenced { fence, place, .. }, upstream) in fences {
-        let zookeeper = |once: &&Once| once.store == OnceStore::ZooKeeper && once.scope.is_empty();
+    for (route, ParsedFence { fence, place, .. }, upstream) in fences {
+        let zookeeper = |once: &&OnceRule| once.store == OnceStore::ZooKeeper && once.scope.is_empty();
         if fence.once.as_ref().filter(zookeeper).is_none() {
             continue;
         }
@@ -47,13 +50,13 @@ pub(super) fn scopes<'r>(fences: impl Iterator<Item = (&'r str, &'r Fenced, Upst
 /// Two keys count as one if their templates differ only in the names of variables. Templates such as `a/{path.x}` and
 /// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
 /// keep theirs longer.
-fn keep<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
-    let mut known: HashMap<(String, Mode), Keeping> = HashMap::new();
-    for &(route, Fenced { fence, place, .. }) in fences {
+fn keep<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let mut known: HashMap<(String, Mode), CachedRoute> = HashMap::new();
+    for &(route, ParsedFence { fence, place, .. }) in fences {
         let Hold::Cached(caching) = fence.hold else { continue };
         let shapes = fence.keys.iter().flat_map(|key| modes(fence.mode).map(|mode| (key.shape(), mode)));
         let unlike = shapes.filter_map(|shape| {
-            let first = known.entry(shape).or_insert(Keeping { route, caching });
+            let first = known.entry(shape).or_insert(CachedRoute { route, caching });
             (first.caching != caching).then_some(first.route)
         });
         // One report is enough: for the other mode it would say the same.
@@ -65,16 +68,16 @@ fn keep<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
     }
 }
 
-fn enforce<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
-    let mut known: HashMap<String, (&str, Enforce)> = HashMap::new();
-    for &(route, Fenced { fence, place, .. }) in fences {
+fn enforce<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let mut known: HashMap<String, (&str, Enforcement)> = HashMap::new();
+    for &(route, ParsedFence { fence, place, .. }) in fences {
         let unlike = fence.keys.iter().filter_map(|key| {
             let (first, enforce) = *known.entry(key.shape()).or_insert((route, fence.enforce));
             (enforce != fence.enforce).then_some(first)
         });
         if let Some(other) = unlike.collect::<Vec<_>>().first() {
             let (observes, enforces) =
-                if fence.enforce == Enforce::Observe { (route, *other) } else { (*other, route) };
+                if fence.enforce == Enforcement::Observe { (route, *other) } else { (*other, route) };
             let message = format!(
                 "route `{observes}` only observes, so route `{enforces}` with the same key is promised nothing"
             );

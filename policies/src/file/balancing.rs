@@ -2,18 +2,18 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{block::Block, scalar};
+use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    pick::Balance,
-    plan::{Dns, Eject, Health, PoolLimits, Sharing},
+    pick::LbPolicy,
+    plan::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
 };
 
-const BALANCES: [(&str, Balance); 3] =
-    [("round-robin", Balance::RoundRobin), ("least-busy", Balance::LeastBusy), ("by-key", Balance::ByKey)];
+const BALANCES: [(&str, LbPolicy); 3] =
+    [("round-robin", LbPolicy::RoundRobin), ("least-busy", LbPolicy::LeastBusy), ("by-key", LbPolicy::ByKey)];
 
 /// `None` where the health check is bad; a fault has then been told.
-pub(super) fn sharing(block: &mut Block) -> Option<Sharing> {
+pub(super) fn sharing(block: &mut MappingReader) -> Option<EndpointSettings> {
     let balance = block.word("balance", &BALANCES).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
     let asked = block.is_present("health");
@@ -21,10 +21,10 @@ pub(super) fn sharing(block: &mut Block) -> Option<Sharing> {
     let eject = block.inner("eject", eject).unwrap_or_default();
     let pool = block.inner("pool", pool).unwrap_or_default();
     let dns = block.inner("dns", dns).unwrap_or_default();
-    (asked == health.is_some()).then_some(Sharing { balance, retries, health, eject, pool, dns })
+    (asked == health.is_some()).then_some(EndpointSettings { balance, retries, health, eject, pool, dns })
 }
 
-fn health(block: &mut Block) -> Option<Health> {
+fn health(block: &mut MappingReader) -> Option<HealthCheck> {
     block.require("path", "path: /health");
     let path = block.value("path", path);
     let mut limit =
@@ -39,7 +39,7 @@ fn health(block: &mut Block) -> Option<Health> {
         let fault = Diagnostic::new(Code::BadStatus, "no status would mean that an endpoint is healthy");
         block.fault("status", fault.remedy("leave it out, or write `status: [200-399]`"));
     }
-    Some(Health { path: path?, interval, timeout, healthy, unhealthy, statuses })
+    Some(HealthCheck { path: path?, interval, timeout, healthy, unhealthy, statuses })
 }
 
 /// A path and its query, at the endpoint.
@@ -65,15 +65,15 @@ fn statuses(text: &str) -> Result<RangeInclusive<u16>, Diagnostic> {
     Ok(first..=last)
 }
 
-fn eject(block: &mut Block) -> Eject {
-    let default = Eject::default();
-    Eject {
+fn eject(block: &mut MappingReader) -> OutlierEjection {
+    let default = OutlierEjection::default();
+    OutlierEjection {
         failures: block.value("failures", scalar::limit).unwrap_or(default.failures),
         base: block.value("for", scalar::time_limit).unwrap_or(default.base),
     }
 }
 
-fn pool(block: &mut Block) -> PoolLimits {
+fn pool(block: &mut MappingReader) -> PoolLimits {
     let default = PoolLimits::default();
     PoolLimits {
         max_connections: block.value("max_connections", scalar::limit).unwrap_or(default.max_connections),
@@ -81,7 +81,7 @@ fn pool(block: &mut Block) -> PoolLimits {
     }
 }
 
-fn dns(block: &mut Block) -> Dns {
-    let default = Dns::default();
-    Dns { refresh: block.value("refresh", scalar::time_limit).unwrap_or(default.refresh) }
+fn dns(block: &mut MappingReader) -> DnsSettings {
+    let default = DnsSettings::default();
+    DnsSettings { refresh: block.value("refresh", scalar::time_limit).unwrap_or(default.refresh) }
 }

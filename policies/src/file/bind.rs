@@ -2,35 +2,35 @@
 
 use std::net::SocketAddr;
 
-use super::{block::Block, scalar, socket_path::path_in};
+use super::{block::MappingReader, scalar, socket_path::path_in};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Bind, SocketFile, UNIX},
+    plan::{BindAddress, SocketFile, UNIX},
 };
 
 /// The user and the group of the process connect, and nobody else.
 const MODE: u32 = 0o660;
 
 /// An address as it is written, before its mode is known.
-enum Written {
+enum ParsedAddress {
     Tcp(SocketAddr),
     Unix(String),
 }
 
 /// `address` and `socket_mode` of the public listener.
-pub(super) fn bind(block: &mut Block) -> Option<Bind> {
+pub(super) fn bind(block: &mut MappingReader) -> Option<BindAddress> {
     block.require("address", "address: 0.0.0.0:8080");
     let written = block.value("address", address);
     let mode = block.value("socket_mode", mode);
     match written? {
-        Written::Tcp(address) => {
+        ParsedAddress::Tcp(address) => {
             if block.is_present("socket_mode") {
                 let fault = Diagnostic::new(Code::NoEffect, "`socket_mode` has no effect with an IP address");
                 block.fault("socket_mode", fault.remedy("leave it out, or write `address: unix:/run/...`"));
             }
-            Some(Bind::Tcp(address))
+            Some(BindAddress::Tcp(address))
         }
-        Written::Unix(path) => {
+        ParsedAddress::Unix(path) => {
             if block.is_present("tls") {
                 let message = "TLS is not spoken on a unix socket: its bytes never leave this machine";
                 let fault = Diagnostic::new(Code::UnixTls, message);
@@ -38,15 +38,15 @@ pub(super) fn bind(block: &mut Block) -> Option<Bind> {
                     "leave `tls` out: `socket_mode` says who may connect; or listen on an IP address";
                 block.fault("tls", fault.remedy(remedy));
             }
-            Some(Bind::Unix(SocketFile { path: path.into(), mode: mode.unwrap_or(MODE) }))
+            Some(BindAddress::Unix(SocketFile { path: path.into(), mode: mode.unwrap_or(MODE) }))
         }
     }
 }
 
-fn address(text: &str) -> Result<Written, Diagnostic> {
+fn address(text: &str) -> Result<ParsedAddress, Diagnostic> {
     match text.strip_prefix(UNIX) {
-        Some(path) => Ok(Written::Unix(path_in(text, path)?.to_owned())),
-        None => scalar::address(text).map(Written::Tcp),
+        Some(path) => Ok(ParsedAddress::Unix(path_in(text, path)?.to_owned())),
+        None => scalar::address(text).map(ParsedAddress::Tcp),
     }
 }
 

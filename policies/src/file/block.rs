@@ -5,24 +5,24 @@ use std::any::type_name_of_val;
 
 use super::{
     asked::{self, How},
-    faults::Faults,
+    faults::Diagnostics,
     misplaced, shape,
-    yaml::{Key, Node, Scalar, Value},
+    yaml::{MappingKey, Node, NodeValue, Scalar},
 };
-use crate::diagnose::{Code, Diagnostic, Place};
+use crate::diagnose::{Code, Diagnostic, SourceSpan};
 
 /// One mapping of the file while it is read.
-pub(super) struct Block<'n> {
+pub(super) struct MappingReader<'n> {
     /// For messages: `the policy`, or the name of the mapping in backquotes.
     what: String,
     /// Where a missing field is reported.
-    place: Place,
-    entries: &'n [(Key, Node)],
+    place: SourceSpan,
+    entries: &'n [(MappingKey, Node)],
     asked: Vec<&'static str>,
-    faults: &'n Faults,
+    faults: &'n Diagnostics,
 }
 
-impl<'n> Block<'n> {
+impl<'n> MappingReader<'n> {
     /// Reads one mapping; an absent one reads like an empty one. `None` where something else stands in its place.
     ///
     /// `read` asks for every field that exists, also after a mistake. A field that it has not asked for is reported
@@ -30,15 +30,15 @@ impl<'n> Block<'n> {
     pub(super) fn read<T>(
         node: Option<&'n Node>,
         what: impl Into<String>,
-        place: Place,
-        faults: &'n Faults,
+        place: SourceSpan,
+        faults: &'n Diagnostics,
         read: impl FnOnce(&mut Self) -> T,
     ) -> Option<T> {
         let what = what.into();
-        let entries: &[(Key, Node)] = match node.map(|node| (&node.value, node.place)) {
-            None | Some((Value::Nothing, _)) => &[],
-            Some((Value::Mapping(entries), _)) => entries,
-            Some((Value::Unset, _)) => return None,
+        let entries: &[(MappingKey, Node)] = match node.map(|node| (&node.value, node.place)) {
+            None | Some((NodeValue::Nothing, _)) => &[],
+            Some((NodeValue::Mapping(entries), _)) => entries,
+            Some((NodeValue::Unset, _)) => return None,
             Some((other, place)) => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields"));
                 let fields = Self::fields(place, faults, read);
@@ -54,7 +54,11 @@ impl<'n> Block<'n> {
     }
 
     /// The fields for which `read` would ask in a mapping.
-    fn fields<T>(place: Place, faults: &'n Faults, read: impl FnOnce(&mut Self) -> T) -> Vec<&'static str> {
+    fn fields<T>(
+        place: SourceSpan,
+        faults: &'n Diagnostics,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> Vec<&'static str> {
         let known = faults.len();
         let mut block = Self { what: String::new(), place, entries: &[], asked: Vec::new(), faults };
         read(&mut block);
@@ -72,11 +76,11 @@ impl<'n> Block<'n> {
     }
 
     /// The names and values of a mapping whose names are the user's own.
-    pub(super) fn entries(&mut self, name: &'static str) -> &'n [(Key, Node)] {
+    pub(super) fn entries(&mut self, name: &'static str) -> &'n [(MappingKey, Node)] {
         asked::how(name, || How::Entries);
         match self.find(name).map(|node| &node.value) {
-            None | Some(Value::Unset) => &[],
-            Some(Value::Mapping(entries)) => entries,
+            None | Some(NodeValue::Unset) => &[],
+            Some(NodeValue::Mapping(entries)) => entries,
             Some(other) => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names"));
                 self.fault(name, fault.remedy(shape::names(other)));
@@ -93,21 +97,21 @@ impl<'n> Block<'n> {
         read: impl Fn(&str, &str) -> Result<T, Diagnostic>,
     ) -> Option<Vec<T>> {
         asked::how(name, || How::Texts);
-        let one = |(key, node): &(Key, Node)| {
+        let one = |(key, node): &(MappingKey, Node)| {
             let read = match &node.value {
-                Value::Scalar(scalar) => read(&key.text, &scalar.text),
-                Value::Unset => return None,
+                NodeValue::Scalar(scalar) => read(&key.text, &scalar.text),
+                NodeValue::Unset => return None,
                 _ => Err(names_to_values(name)),
             };
             read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
         };
         match self.find(name).map(|node| &node.value) {
             None => Some(Vec::new()),
-            Some(Value::Mapping(entries)) => {
+            Some(NodeValue::Mapping(entries)) => {
                 let read: Vec<Option<T>> = entries.iter().map(one).collect();
                 read.into_iter().collect()
             }
-            Some(Value::Unset) => None,
+            Some(NodeValue::Unset) => None,
             Some(_) => {
                 self.fault(name, names_to_values(name));
                 None
@@ -123,8 +127,8 @@ impl<'n> Block<'n> {
 
     fn items(&mut self, name: &'static str) -> Option<&'n [Node]> {
         match &self.find(name)?.value {
-            Value::List(items) => Some(items),
-            Value::Unset => None,
+            NodeValue::List(items) => Some(items),
+            NodeValue::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
                 self.fault(name, fault.remedy(shape::list(other)));
@@ -143,13 +147,13 @@ impl<'n> Block<'n> {
         let items = self.items(name)?;
         let one = |node: &Node| {
             let parsed = match &node.value {
-                Value::Scalar(scalar) => parse(&scalar.text),
-                Value::Unset => return None,
+                NodeValue::Scalar(scalar) => parse(&scalar.text),
+                NodeValue::Unset => return None,
                 _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))
                     .remedy("write single values, with `, ` between them")),
             };
             let written = match &node.value {
-                Value::Scalar(scalar) => &*scalar.text,
+                NodeValue::Scalar(scalar) => &*scalar.text,
                 _ => "",
             };
             let bad = |fault| self.faults.push(shape::without_braces(written, fault).at(node.place));
@@ -167,8 +171,8 @@ impl<'n> Block<'n> {
 
     fn single(&mut self, name: &'static str) -> Option<&'n Scalar> {
         match &self.find(name)?.value {
-            Value::Scalar(scalar) => Some(scalar),
-            Value::Unset => None,
+            NodeValue::Scalar(scalar) => Some(scalar),
+            NodeValue::Unset => None,
             other => {
                 let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value"));
                 self.fault(name, fault.remedy(shape::single(other)));
@@ -225,7 +229,7 @@ impl<'n> Block<'n> {
     }
 
     pub(super) fn is_mapping(&mut self, name: &'static str) -> bool {
-        matches!(self.find(name), Some(Node { value: Value::Mapping(_), .. }))
+        matches!(self.find(name), Some(Node { value: NodeValue::Mapping(_), .. }))
     }
 
     pub(super) fn is_present(&mut self, name: &'static str) -> bool {
@@ -233,7 +237,7 @@ impl<'n> Block<'n> {
     }
 
     /// The place of the field's value; where the field is absent, the place of the mapping.
-    pub(super) fn place_of(&mut self, name: &'static str) -> Place {
+    pub(super) fn place_of(&mut self, name: &'static str) -> SourceSpan {
         self.find(name).map_or(self.place, |node| node.place)
     }
 
@@ -244,7 +248,7 @@ impl<'n> Block<'n> {
     }
 
     /// Reports a mistake in a value that does not stand in this mapping itself.
-    pub(super) fn fault_at(&self, place: Place, fault: Diagnostic) {
+    pub(super) fn fault_at(&self, place: SourceSpan, fault: Diagnostic) {
         self.faults.push(fault.at(place));
     }
 
@@ -253,7 +257,7 @@ impl<'n> Block<'n> {
         &self.what
     }
 
-    pub(super) fn faults(&self) -> &'n Faults {
+    pub(super) fn faults(&self) -> &'n Diagnostics {
         self.faults
     }
 
@@ -263,10 +267,10 @@ impl<'n> Block<'n> {
             self.asked.push(name);
         }
         let (_, node) = self.entries.iter().find(|(key, _)| key.text == name)?;
-        (!matches!(node.value, Value::Nothing)).then_some(node)
+        (!matches!(node.value, NodeValue::Nothing)).then_some(node)
     }
 
-    fn key_place(&self, name: &str) -> Place {
+    fn key_place(&self, name: &str) -> SourceSpan {
         self.entries.iter().find(|(key, _)| key.text == name).map_or(self.place, |(key, _)| key.place)
     }
 

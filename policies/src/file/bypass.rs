@@ -3,24 +3,24 @@
 
 use std::cell::Cell;
 
-use super::{faults::Faults, shadowed::Pattern};
+use super::{faults::Diagnostics, shadowed::RoutePattern};
 use crate::{
     diagnose::{Code, Diagnostic},
-    path::segments::{Fragment, Tree},
+    path::segments::{RouteTrie, TrieSegment},
     plan::{ServiceId, UpstreamId},
 };
 
 /// A route, and whether it holds a lock that keeps writers apart.
-pub(super) struct Way<'r> {
-    pub(super) pattern: Pattern<'r>,
+pub(super) struct RouteAccess<'r> {
+    pub(super) pattern: RoutePattern<'r>,
     pub(super) upstream: UpstreamId,
     /// The service behind the upstream. Other upstreams may lead to the same service.
     pub(super) service: ServiceId,
-    pub(super) passage: Passage,
+    pub(super) passage: AccessKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Passage {
+pub(super) enum AccessKind {
     Fenced,
     /// `fence: none`.
     Open,
@@ -36,9 +36,9 @@ const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 const MOST_LOOKS: usize = 1 << 20;
 
 /// `ways` in the order in which they are tried.
-pub(super) fn check(ways: &[Way], faults: &Faults) {
-    let mut fenced = Tree::new();
-    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.passage == Passage::Fenced) {
+pub(super) fn check(ways: &[RouteAccess], faults: &Diagnostics) {
+    let mut fenced = RouteTrie::new();
+    for (index, way) in ways.iter().enumerate().filter(|(_, way)| way.passage == AccessKind::Fenced) {
         fenced.insert(index, way.pattern.path);
     }
     let looks = Cell::new(0_usize);
@@ -46,7 +46,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
         if looks.get() > MOST_LOOKS {
             return;
         }
-        let parts: Vec<Fragment> = open.pattern.path.pieces().iter().map(Fragment::from).collect();
+        let parts: Vec<TrieSegment> = open.pattern.path.pieces().iter().map(TrieSegment::from).collect();
         let round = |other: usize| {
             looks.set(looks.get() + 1);
             ways[other].service == open.service
@@ -56,7 +56,7 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
         if let Some(other) = fenced.first_meeting(&parts, round) {
             let methods = passed(&ways[other], open, other < index).unwrap_or_default();
             faults.push(open_path(&ways[other], open, &methods));
-        } else if parts.iter().any(|part| matches!(part, Fragment::Rest)) {
+        } else if parts.iter().any(|part| matches!(part, TrieSegment::Rest)) {
             let alike = |other: usize| {
                 ways[other].service == open.service && !shared_writes(&ways[other], open).is_empty()
             };
@@ -67,12 +67,12 @@ pub(super) fn check(ways: &[Way], faults: &Faults) {
     }
 }
 
-fn may_write(way: &Way) -> bool {
-    way.passage == Passage::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
+fn may_write(way: &RouteAccess) -> bool {
+    way.passage == AccessKind::Open && (way.pattern.methods.is_empty() || writing(way).next().is_some())
 }
 
 /// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
-fn passed(fenced: &Way, open: &Way, fenced_first: bool) -> Option<String> {
+fn passed(fenced: &RouteAccess, open: &RouteAccess, fenced_first: bool) -> Option<String> {
     // A request that the fenced route takes first does not reach the open one.
     let taken = fenced_first && fenced.pattern.conditions.cover(open.pattern.conditions);
     let taken = |method: &str| taken && takes(fenced, method);
@@ -88,12 +88,12 @@ fn passed(fenced: &Way, open: &Way, fenced_first: bool) -> Option<String> {
     (!methods.is_empty()).then(|| methods.join(", "))
 }
 
-fn writing<'w>(way: &'w Way) -> impl Iterator<Item = &'w str> {
+fn writing<'w>(way: &'w RouteAccess) -> impl Iterator<Item = &'w str> {
     way.pattern.methods.iter().map(String::as_str).filter(|method| !SAFE.contains(method))
 }
 
 /// Writing methods that both routes take.
-fn shared_writes<'w>(fenced: &'w Way, open: &'w Way) -> Vec<&'w str> {
+fn shared_writes<'w>(fenced: &'w RouteAccess, open: &'w RouteAccess) -> Vec<&'w str> {
     match (fenced.pattern.methods, open.pattern.methods) {
         ([], []) => vec!["POST"],
         ([], _) => writing(open).collect(),
@@ -102,11 +102,11 @@ fn shared_writes<'w>(fenced: &'w Way, open: &'w Way) -> Vec<&'w str> {
     }
 }
 
-fn takes(way: &Way, method: &str) -> bool {
+fn takes(way: &RouteAccess, method: &str) -> bool {
     way.pattern.methods.is_empty() || way.pattern.methods.iter().any(|ours| ours == method)
 }
 
-fn open_path(fenced: &Way, open: &Way, methods: &str) -> Diagnostic {
+fn open_path(fenced: &RouteAccess, open: &RouteAccess, methods: &str) -> Diagnostic {
     let (locks, passes) = (fenced.pattern.name, open.pattern.name);
     let message = format!(
         "route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences{}",
@@ -116,7 +116,7 @@ fn open_path(fenced: &Way, open: &Way, methods: &str) -> Diagnostic {
     Diagnostic::new(Code::OpenPath, message).at(open.pattern.place).remedy(remedy)
 }
 
-fn loose(fenced: &Way, open: &Way) -> Diagnostic {
+fn loose(fenced: &RouteAccess, open: &RouteAccess) -> Diagnostic {
     let (locks, passes) = (fenced.pattern.name, open.pattern.name);
     let message = format!(
         "route `{passes}` takes other spellings of the paths of route `{locks}`, such as other case or a slash at the end, and passes them without a lock{}",
@@ -127,6 +127,6 @@ fn loose(fenced: &Way, open: &Way) -> Diagnostic {
 }
 
 /// Two upstreams look like two services.
-fn shared(fenced: &Way, open: &Way) -> &'static str {
+fn shared(fenced: &RouteAccess, open: &RouteAccess) -> &'static str {
     if fenced.upstream == open.upstream { "" } else { ": their upstreams share an endpoint" }
 }

@@ -1,11 +1,15 @@
 //! Asks for fields of which exactly one has to be there.
 
-use super::{asked, block::Block};
+use super::{asked, block::MappingReader};
 use crate::diagnose::{Code, Diagnostic};
 
 /// The first of `names` that is present. Reports a fault where none is present, or more than one. `example` is what
 /// the user could write.
-pub(super) fn exactly_one(block: &mut Block, names: &[&'static str], example: &str) -> Option<&'static str> {
+pub(super) fn exactly_one(
+    block: &mut MappingReader,
+    names: &[&'static str],
+    example: &str,
+) -> Option<&'static str> {
     asked::one_of(names);
     // Ask for every name, so that none of them is reported as unknown.
     let present: Vec<&'static str> = names.iter().copied().filter(|name| block.is_present(name)).collect();

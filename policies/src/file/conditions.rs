@@ -1,17 +1,17 @@
 //! Reads what a request has to carry, beside its method and path, so that a route takes it.
 
-use super::{block::Block, key::HOP_BY_HOP, listener};
+use super::{block::MappingReader, key::HOP_BY_HOP, listener};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Conditions, ReservedFields},
+    plan::{MatchConditions, ReservedFields},
     spelling::is_token,
 };
 
-pub(super) fn conditions(block: &mut Block, reserved: &ReservedFields) -> Option<Conditions> {
+pub(super) fn conditions(block: &mut MappingReader, reserved: &ReservedFields) -> Option<MatchConditions> {
     let hosts = listener::hosts(block);
     let headers = block.texts("headers", |name, value| header(name, value, reserved));
     let query = block.texts("query", parameter);
-    Some(Conditions { hosts, headers: headers?, query: query? })
+    Some(MatchConditions { hosts, headers: headers?, query: query? })
 }
 
 fn header(name: &str, wanted: &str, reserved: &ReservedFields) -> Result<(String, String), Diagnostic> {

@@ -1,18 +1,18 @@
 //! Reads which sources of a request the service reads, and whether they may contradict each other.
 
-use super::block::Block;
+use super::block::MappingReader;
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{Conflicts, RequestSource},
+    key::{ConflictPolicy, RequestSource},
 };
 
 const CONFLICTS: [(&str, bool); 2] = [("refuse", false), ("pass", true)];
 
-pub(super) fn conflicts(fence: &mut Block) -> Conflicts {
+pub(super) fn conflicts(fence: &mut MappingReader) -> ConflictPolicy {
     let sources = fence.values("sources", source);
     let passes = fence.word("conflicts", &CONFLICTS).unwrap_or_default();
     if !passes {
-        return sources.map_or(Conflicts::RefuseAny, Conflicts::Refuse);
+        return sources.map_or(ConflictPolicy::RefuseAny, ConflictPolicy::Refuse);
     }
     if fence.is_present("sources") {
         let fault = Diagnostic::new(Code::NoEffect, "`sources` has no effect beside `conflicts: pass`");
@@ -22,7 +22,7 @@ pub(super) fn conflicts(fence: &mut Block) -> Conflicts {
                    the lock is for one, and the service may work on the other";
     let remedy = "leave it out, and list what the service reads: `sources: [path, json]`";
     fence.fault("conflicts", Diagnostic::new(Code::SourceConflicts, message).remedy(remedy));
-    Conflicts::Pass
+    ConflictPolicy::Pass
 }
 
 fn source(text: &str) -> Result<RequestSource, Diagnostic> {

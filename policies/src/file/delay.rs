@@ -3,20 +3,20 @@
 
 use std::time::Duration;
 
-use super::{block::Block, scalar};
+use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Foreign, Forward, Level, ModeRule, Upstream},
+    plan::{FencingLevel, ForeignLayout, ForwardPolicy, ModeRule, Upstream},
 };
 
 /// The level with its delay. `delay` has no default: nobody here knows how long the service may go on executing by
 /// itself.
-pub(super) fn level(upstream: &mut Block, fencing: Option<Level>) -> Option<Level> {
+pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>) -> Option<FencingLevel> {
     let delay = upstream.value("delay", scalar::time_limit);
     match fencing {
-        Some(Level::Delay(_)) => {
+        Some(FencingLevel::Delay(_)) => {
             upstream.require("delay", "delay: 30s");
-            delay.map(Level::Delay)
+            delay.map(FencingLevel::Delay)
         }
         Some(fencing) if upstream.is_present("delay") => {
             let message = format!("`delay` has no effect with `fencing: {}`", fencing.word());
@@ -34,7 +34,7 @@ pub(super) fn patience(delay: Duration) -> u64 {
 }
 
 /// A request may run as long as its response timeout, whether or not its holder lives. The delay has to cover that.
-pub(super) fn covers(block: &mut Block, upstream: &Upstream) {
+pub(super) fn covers(block: &mut MappingReader, upstream: &Upstream) {
     let Some(delay) = upstream.fencing.delay().filter(|delay| upstream.response_timeout > *delay) else {
         return;
     };
@@ -53,12 +53,12 @@ pub(super) fn covers(block: &mut Block, upstream: &Upstream) {
 /// Refuses fields that a fence with a delay cannot have. Returns the value of `forward` where the delay decides it.
 /// `foreign`: the locks of the fence lie where other programs have theirs.
 pub(super) fn fence(
-    block: &mut Block,
-    level: Option<Level>,
+    block: &mut MappingReader,
+    level: Option<FencingLevel>,
     mode: ModeRule,
-    foreign: Option<Foreign>,
-    forward: Option<Forward>,
-) -> Option<Forward> {
+    foreign: Option<ForeignLayout>,
+    forward: Option<ForwardPolicy>,
+) -> Option<ForwardPolicy> {
     level?.delay()?;
     if mode != ModeRule::Exclusive {
         let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
@@ -73,11 +73,11 @@ pub(super) fn fence(
         block.fault("layout", Diagnostic::new(Code::NotInLayout, message).remedy(remedy));
     }
     // A field in `defaults` counts for the fences that can have it. Only a field on the fence itself is a mistake.
-    if forward == Some(Forward::Holder) && block.is_present("forward") {
+    if forward == Some(ForwardPolicy::Holder) && block.is_present("forward") {
         let message = "no request is sent on where `fencing: delay` is: the gateway that has the key may only be waiting \
                        until its delay is over";
         let remedy = "leave `forward` out here";
         block.fault("forward", Diagnostic::new(Code::DelayForward, message).remedy(remedy));
     }
-    Some(Forward::Never)
+    Some(ForwardPolicy::Never)
 }

@@ -2,35 +2,44 @@
 
 use std::net::SocketAddr;
 
-use super::{block::Block, faults::Faults};
+use super::{block::MappingReader, faults::Diagnostics};
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
-    plan::Bind,
+    diagnose::{Code, Diagnostic, SourceSpan},
+    plan::BindAddress,
 };
 
 /// One listener of the process.
-pub(super) struct Door {
+pub(super) struct BoundListener {
     /// What messages call it.
     pub(super) what: String,
     /// Where it is written in the file.
     pub(super) field: &'static str,
     pub(super) address: SocketAddr,
-    pub(super) at: At,
+    pub(super) at: AddressOrigin,
 }
 
 /// Where a fault of a listener's address is shown.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum At {
-    Written(Place),
+pub(super) enum AddressOrigin {
+    Written(SourceSpan),
     /// The file does not write the address: it is the default.
     Default,
 }
 
-impl Door {
+impl BoundListener {
     /// The public listener, named by its field. `None` for a unix socket, which has no port to share.
-    pub(super) fn public(file: &mut Block, field: &'static str, address: &Bind) -> Option<Self> {
+    pub(super) fn public(
+        file: &mut MappingReader,
+        field: &'static str,
+        address: &BindAddress,
+    ) -> Option<Self> {
         let address = address.tcp()?;
-        Some(Self { what: format!("`{field}`"), field, address, at: At::Written(file.place_of(field)) })
+        Some(Self {
+            what: format!("`{field}`"),
+            field,
+            address,
+            at: AddressOrigin::Written(file.place_of(field)),
+        })
     }
 
     /// Both listeners cannot be open at once. With port 0 the kernel chooses a free port, so it never overlaps.
@@ -42,7 +51,7 @@ impl Door {
 }
 
 /// `doors` in the order of their rank: of two with one address, the later one has to move.
-pub(super) fn clash(doors: &[Door], faults: &Faults) {
+pub(super) fn clash(doors: &[BoundListener], faults: &Diagnostics) {
     for (index, late) in doors.iter().enumerate() {
         // One clash is enough to report.
         if let Some(early) = doors[..index].iter().find(|early| late.overlaps(early)) {
@@ -51,21 +60,21 @@ pub(super) fn clash(doors: &[Door], faults: &Faults) {
     }
 }
 
-fn fault(early: &Door, late: &Door) -> Diagnostic {
+fn fault(early: &BoundListener, late: &BoundListener) -> Diagnostic {
     let message = format!("{} and {} both listen on port {}", late.what, early.what, late.address.port());
     let fault = Diagnostic::new(Code::SameAddress, message);
-    let unwritten = |door: &Door| {
+    let unwritten = |door: &BoundListener| {
         format!(
             "`{}` is not written, and listens on `{}`: give one of them another port",
             door.field, door.address
         )
     };
     match (early.at, late.at) {
-        (At::Written(_), At::Written(place)) => {
+        (AddressOrigin::Written(_), AddressOrigin::Written(place)) => {
             fault.at(place).remedy(format!("give {} a port of its own", late.what))
         }
-        (At::Default, At::Written(place)) => fault.at(place).remedy(unwritten(early)),
-        (At::Written(place), At::Default) => fault.at(place).remedy(unwritten(late)),
-        (At::Default, At::Default) => fault.remedy(unwritten(late)),
+        (AddressOrigin::Default, AddressOrigin::Written(place)) => fault.at(place).remedy(unwritten(early)),
+        (AddressOrigin::Written(place), AddressOrigin::Default) => fault.at(place).remedy(unwritten(late)),
+        (AddressOrigin::Default, AddressOrigin::Default) => fault.remedy(unwritten(late)),
     }
 }

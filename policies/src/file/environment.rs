@@ -14,7 +14,7 @@ use crate::{
 pub type Environment<'e> = dyn Fn(&str) -> Option<String> + 'e;
 
 /// Replaces variables in the values of one file.
-pub(super) struct Filling<'e> {
+pub(super) struct EnvExpander<'e> {
     environment: &'e Environment<'e>,
     /// Bytes that may still be put in: a short file with many references must not become a large one.
     left: Cell<usize>,
@@ -23,7 +23,7 @@ pub(super) struct Filling<'e> {
 /// The most bytes that variables put into one file.
 const MOST: usize = 1 << 20;
 
-impl<'e> Filling<'e> {
+impl<'e> EnvExpander<'e> {
     pub(super) fn of(environment: &'e Environment<'e>) -> Self {
         Self { environment, left: Cell::new(MOST) }
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn filled(text: &str) -> Result<String, Code> {
-        let filled = Filling::of(&environment).filled(text).map(Cow::into_owned);
+        let filled = EnvExpander::of(&environment).filled(text).map(Cow::into_owned);
         filled.map_err(|diagnostic| diagnostic.code)
     }
 

@@ -2,17 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::diagnose::{Diagnostic, Place};
+use crate::diagnose::{Diagnostic, SourceSpan};
 
 /// Shared by all readers of one file.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub(super) struct Diagnostics {
     found: RefCell<Vec<Diagnostic>>,
     /// The place where the file asks for spans. That is no mistake of the file, but some builds cannot send them.
-    traces: Cell<Option<Place>>,
+    traces: Cell<Option<SourceSpan>>,
 }
 
-impl Faults {
+impl Diagnostics {
     pub(super) fn push(&self, diagnostic: Diagnostic) {
         self.found.borrow_mut().push(diagnostic);
     }
@@ -26,12 +26,12 @@ impl Faults {
         self.found.borrow_mut().truncate(known);
     }
 
-    pub(super) fn asks_for_traces(&self, place: Place) {
+    pub(super) fn asks_for_traces(&self, place: SourceSpan) {
         self.traces.set(Some(place));
     }
 
     /// All faults, sorted by place, and the place where the file asks for spans.
-    pub(super) fn into_parts(self) -> (Vec<Diagnostic>, Option<Place>) {
+    pub(super) fn into_parts(self) -> (Vec<Diagnostic>, Option<SourceSpan>) {
         let mut found = self.found.into_inner();
         found.sort_by_key(|diagnostic| diagnostic.place);
         (found, self.traces.get())

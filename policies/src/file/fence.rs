@@ -3,46 +3,46 @@
 use std::{slice, time::Duration};
 
 use super::{
-    block::Block,
+    block::MappingReader,
     conflicts::conflicts,
     delay, former_lock,
-    hold::{self, Of},
-    holders::{self, Company},
-    key::{self, Naming},
+    hold::{self, LockKind},
+    holders::{self, PermitContext},
+    key::{self, TemplateContext},
     large_bodies::{body_type, large_bodies},
-    layout::{self, WrittenLayout},
+    layout::{self, PartialLayout},
     lease_use,
     nested::nested,
-    once::{self, Fencing},
+    once::{self, FencingContext},
     only, peer_forwarding, scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
-    plan::{Enforce, Fence, Forward, Level, ModeRule, Nested, Once},
+    diagnose::{Code, Diagnostic, SourceSpan},
+    plan::{Enforcement, Fence, FencingLevel, ForwardPolicy, ModeRule, NestedRequests, OnceRule},
 };
 
 /// A fence that has been read.
-pub(super) struct Fenced {
+pub(super) struct ParsedFence {
     pub(super) fence: Fence,
     /// The place of `hold`; where that is absent, the place of the key.
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// The place of `lock_path`; where that is absent, the place of the key.
-    pub(super) placed: Place,
+    pub(super) placed: SourceSpan,
     /// The place of `lease`; where that is absent, the place of the fence.
-    pub(super) leased: Place,
+    pub(super) leased: SourceSpan,
 }
 
 /// What `defaults` can set for every fence.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Terms {
+pub(super) struct FenceDefaults {
     wait: Option<Duration>,
     queue: Option<usize>,
     client_share: Option<usize>,
-    hold: hold::WrittenHold,
+    hold: hold::PartialHold,
     mode: Option<ModeRule>,
-    enforce: Option<Enforce>,
-    forward: Option<Forward>,
-    nested: Option<Nested>,
+    enforce: Option<Enforcement>,
+    forward: Option<ForwardPolicy>,
+    nested: Option<NestedRequests>,
     /// The file has a peer listener.
     reached: bool,
     /// The file has a key to sign tickets with.
@@ -52,22 +52,23 @@ pub(super) struct Terms {
 const MODES: [(&str, ModeRule); 3] =
     [("exclusive", ModeRule::Exclusive), ("shared", ModeRule::Shared), ("by-method", ModeRule::ByMethod)];
 
-pub(super) const ENFORCE: [(&str, Enforce); 2] = [("refuse", Enforce::Refuse), ("observe", Enforce::Observe)];
+pub(super) const ENFORCE: [(&str, Enforcement); 2] =
+    [("refuse", Enforcement::Refuse), ("observe", Enforcement::Observe)];
 
-impl Terms {
+impl FenceDefaults {
     /// `reached`: the file has a peer listener. `signs`: it has a key to sign tickets with.
-    pub(super) fn defaults(file: &mut Block, reached: bool, signs: bool) -> Self {
+    pub(super) fn defaults(file: &mut MappingReader, reached: bool, signs: bool) -> Self {
         let nothing = Self { reached, signs, ..Self::default() };
-        file.inner("defaults", |block| Self::read(block, &nothing, Of::OneKey)).unwrap_or(nothing)
+        file.inner("defaults", |block| Self::read(block, &nothing, LockKind::OneKey)).unwrap_or(nothing)
     }
 
     /// A field that `block` does not have is inherited.
-    fn read(block: &mut Block, inherited: &Self, of: Of) -> Self {
+    fn read(block: &mut MappingReader, inherited: &Self, of: LockKind) -> Self {
         Self {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
             queue: block.value("queue", queue).or(inherited.queue),
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
-            hold: hold::WrittenHold::read(block, &inherited.hold, of),
+            hold: hold::PartialHold::read(block, &inherited.hold, of),
             mode: block.word("mode", &MODES).or(inherited.mode),
             enforce: enforce(block).or(inherited.enforce),
             forward: peer_forwarding::written(block, inherited.reached).or(inherited.forward),
@@ -79,9 +80,9 @@ impl Terms {
 }
 
 /// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
-fn enforce(block: &mut Block) -> Option<Enforce> {
+fn enforce(block: &mut MappingReader) -> Option<Enforcement> {
     let written = block.word("enforce", &ENFORCE);
-    if written == Some(Enforce::Observe) {
+    if written == Some(Enforcement::Observe) {
         let message = "requests that should be refused pass and are reported: nothing is promised here";
         let remedy = "write `refuse` once nothing is reported any more that should have passed";
         block.fault("enforce", Diagnostic::new(Code::Observed, message).remedy(remedy));
@@ -92,11 +93,11 @@ fn enforce(block: &mut Block) -> Option<Enforce> {
 /// `Some(None)` for the word `none`; `None` where the field is absent or bad. `level` is that of the upstream, where
 /// it is known.
 pub(super) fn fence(
-    route: &mut Block,
-    naming: &Naming,
-    level: Option<Level>,
-    defaults: &Terms,
-) -> Option<Option<Fenced>> {
+    route: &mut MappingReader,
+    naming: &TemplateContext,
+    level: Option<FencingLevel>,
+    defaults: &FenceDefaults,
+) -> Option<Option<ParsedFence>> {
     // `fence` is required, so that nobody leaves a route unfenced by forgetting a line.
     route.require("fence", "fence: none` or `fence: {key: ...}");
     if route.is_mapping("fence") {
@@ -112,17 +113,22 @@ pub(super) fn fence(
     })
 }
 
-fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &Terms) -> Option<Fenced> {
-    let naming = &Naming { only: only::written(block), ..*naming };
-    let layout = WrittenLayout::read(block);
+fn fenced(
+    block: &mut MappingReader,
+    naming: &TemplateContext,
+    level: Option<FencingLevel>,
+    defaults: &FenceDefaults,
+) -> Option<ParsedFence> {
+    let naming = &TemplateContext { only: only::written(block), ..*naming };
+    let layout = PartialLayout::read(block);
     let permits = holders::written(block);
     let former = former_lock::former(block, naming);
     // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from");
-    let of = Of::written(both, layout.foreign(), permits.is_some());
+    let of = LockKind::written(both, layout.foreign(), permits.is_some());
     let keys = key::keys(block, naming);
     let placing = holders::placing(permits, layout.placing(block, naming, keys.as_deref()));
-    let terms = Terms::read(block, defaults, of);
+    let terms = FenceDefaults::read(block, defaults, of);
     let (mode, enforce) = (terms.mode.unwrap_or(ModeRule::Exclusive), terms.enforce.unwrap_or_default());
     layout::shared(block, layout.foreign(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
@@ -131,10 +137,10 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     }
     if permits.is_some() {
         let (foreign, nested) = (layout.foreign(), terms.nested);
-        holders::alone(block, &Company { level, mode, foreign, nested });
+        holders::alone(block, &PermitContext { level, mode, foreign, nested });
     }
-    let once = once::once(block, naming, &Fencing { level, mode, enforce });
-    let names = once.iter().flatten().flat_map(Once::templates).map(slice::from_ref);
+    let once = once::once(block, naming, &FencingContext { level, mode, enforce });
+    let names = once.iter().flatten().flat_map(OnceRule::templates).map(slice::from_ref);
     let formers = former.iter().flatten().map(|former| slice::from_ref(&former.key));
     only::check(
         block,
@@ -154,7 +160,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let leased = block.place_of("lease");
     let mut fence = Fence {
         keys: keys?,
-        set: of == Of::Set,
+        set: of == LockKind::Set,
         placing: placing?,
         former: former?,
         mode,
@@ -162,7 +168,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
         queue: terms.queue.unwrap_or(100),
         client_share: terms.client_share,
         hold: terms.hold.settled(of),
-        forward: Forward::Never,
+        forward: ForwardPolicy::Never,
         // A field in `defaults` counts for the fences that can have it.
         nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
         locked_status,
@@ -179,7 +185,7 @@ fn fenced(block: &mut Block, naming: &Naming, level: Option<Level>, defaults: &T
     let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign());
     let delayed = delay::fence(block, level, mode, layout.foreign().or(former), terms.forward);
     fence.forward = delayed.unwrap_or_else(|| peer_forwarding::settled(block, terms.forward, &fence));
-    Some(Fenced { fence, place, placed, leased })
+    Some(ParsedFence { fence, place, placed, leased })
 }
 
 fn queue(text: &str) -> Result<usize, Diagnostic> {

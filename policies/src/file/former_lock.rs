@@ -2,39 +2,44 @@
 //! holder of the former lock.
 
 use super::{
-    block::Block,
-    key::{self, Naming},
-    layout::WrittenLayout,
+    block::MappingReader,
+    key::{self, TemplateContext},
+    layout::PartialLayout,
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{KeyTemplate, Meeting, ResourceKey},
-    plan::{Foreign, Former, Layout, Placing},
+    key::{GlobRelation, KeyTemplate, ResourceKey},
+    plan::{ForeignLayout, LockLayout, LockPlacement, MigratedLock},
 };
 
 const FIELD: &str = "migrate_from";
 
 /// `Some(None)` where the fence is not migrated; `None` where the field is bad.
-pub(super) fn former(fence: &mut Block, naming: &Naming) -> Option<Option<Former>> {
+pub(super) fn former(fence: &mut MappingReader, naming: &TemplateContext) -> Option<Option<MigratedLock>> {
     if !fence.is_present(FIELD) {
         return Some(None);
     }
     if !fence.is_mapping(FIELD) {
         let key = key::named(fence, FIELD, naming)?;
-        return Some(Some(Former { key, placing: Placing::Native }));
+        return Some(Some(MigratedLock { key, placing: LockPlacement::Native }));
     }
     let read = fence.inner(FIELD, |block| {
-        let layout = WrittenLayout::read(block);
+        let layout = PartialLayout::read(block);
         block.require("key", "key: \"order/{path.order_id}\"");
         let key = key::named(block, "key", naming);
         let placing = layout.of_one(block, naming, key.as_ref().map(std::slice::from_ref));
-        Some(Former { key: key?, placing: placing? })
+        Some(MigratedLock { key: key?, placing: placing? })
     });
     read.flatten().map(Some)
 }
 
 /// Reports a former lock that cannot stand beside the lock of the fence.
-pub(super) fn check(fence: &mut Block, former: &Former, keys: &[KeyTemplate], placing: &Placing) {
+pub(super) fn check(
+    fence: &mut MappingReader,
+    former: &MigratedLock,
+    keys: &[KeyTemplate],
+    placing: &LockPlacement,
+) {
     let same = |key: &KeyTemplate| key.to_string() == former.key.to_string();
     if keys.iter().any(same) && *placing == former.placing {
         let message = "the lock is migrated to itself: its key and its place are those of the fence";
@@ -50,7 +55,7 @@ pub(super) fn check(fence: &mut Block, former: &Former, keys: &[KeyTemplate], pl
     }
     if [placing, &former.placing]
         .into_iter()
-        .any(|one| one.layout() == Layout::Foreign(Foreign::ExclusiveNode))
+        .any(|one| one.layout() == LockLayout::Foreign(ForeignLayout::ExclusiveNode))
     {
         let message = "an `exclusive-node` lock cannot be taken together with another lock";
         let remedy = "stop the programs that take it, and change all gateways meanwhile: whoever finds the node there makes \
@@ -62,8 +67,8 @@ pub(super) fn check(fence: &mut Block, former: &Former, keys: &[KeyTemplate], pl
         let remedy = "leave `migrate_from` out, and give all gateways the new file while no request runs";
         fence.fault(FIELD, Diagnostic::new(Code::NotWithPermits, message).remedy(remedy));
     }
-    let native = *placing == Placing::Native && former.placing == Placing::Native;
-    let confused = |key: &KeyTemplate| key.glob().meets(&former.key.glob()) != Meeting::Never;
+    let native = *placing == LockPlacement::Native && former.placing == LockPlacement::Native;
+    let confused = |key: &KeyTemplate| key.glob().meets(&former.key.glob()) != GlobRelation::Disjoint;
     if !native && keys.iter().any(confused) {
         let message = "one key can be both that of the fence and the one that it is migrated from, and has two places then";
         let remedy = "give the new lock a key with another first word: `orders/` beside `order/`";

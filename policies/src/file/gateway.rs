@@ -2,13 +2,13 @@
 
 use super::{
     admin,
-    block::Block,
-    doors::{self, Door},
-    faults::Faults,
+    block::MappingReader,
+    doors::{self, BoundListener},
+    faults::Diagnostics,
     fence, layout, leased_routes,
-    leases::{self, Granting},
+    leases::{self, ParsedLeases},
     listener, log, peer_listener,
-    route::{self, WrittenRoute},
+    route::{self, ParsedRoute},
     scalar, tickets,
     upstream::{Upstreams, renamed},
     version, zookeeper,
@@ -17,13 +17,13 @@ use crate::{
     diagnose::{Code, Diagnostic},
     fnv::fnv1a,
     plan::{
-        Fence, Gateway, Level, Mixed, Placing, Plan, ReservedFields, Route, RouteId, RouteTable, Unmatched,
-        Upstream, ZooKeeper,
+        Fence, FencingLevel, GatewayPlan, LockPlacement, MixedPlans, Plan, ReservedFields, Route, RouteId,
+        RouteTable, UnmatchedPolicy, Upstream, ZooKeeperSettings,
     },
 };
 
 /// `None` where a required part is missing or bad; a fault has then been told.
-pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
+pub(super) fn policy(block: &mut MappingReader) -> Option<GatewayPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::listener(block);
@@ -31,13 +31,13 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let admin = admin::admin(block, 9901);
     let reached = block.is_present("peer");
     let peer = peer_listener::peer(block);
-    let public = listener.and_then(|listener| Door::public(block, "listeners", &listener.address));
-    let doors: Vec<Door> = public.into_iter().chain([admin.door()]).chain(peer.door()).collect();
+    let public = listener.and_then(|listener| BoundListener::public(block, "listeners", &listener.address));
+    let doors: Vec<BoundListener> = public.into_iter().chain([admin.door()]).chain(peer.door()).collect();
     doors::clash(&doors, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
     let mut upstreams = Upstreams::read(block);
     let signs = block.is_present("tickets");
-    let defaults = fence::Terms::defaults(block, reached, signs);
+    let defaults = fence::FenceDefaults::defaults(block, reached, signs);
     let routes = route::routes(block, &upstreams, &defaults);
     let granting = leases::leases(block, listener);
     leased(&routes, &upstreams, &granting, block.faults());
@@ -48,11 +48,11 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     let state_dir = block.value("state_dir", scalar::file);
     let log = log::log(block);
 
-    if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(WrittenRoute::takes_bodies_in_full))
+    if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(ParsedRoute::takes_bodies_in_full))
     {
         listener.has_room(block.faults());
     }
-    upstreams.mark_fenced(routes.iter().filter_map(WrittenRoute::fenced_upstream));
+    upstreams.mark_fenced(routes.iter().filter_map(ParsedRoute::fenced_upstream));
     open_unmatched(block, unmatched, &upstreams);
     if let Some(listener) = &written {
         let fenced = upstreams.read_well().filter(|(upstream, _)| upstream.has_fenced_routes);
@@ -60,13 +60,13 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     }
     if let Some(zookeeper) = &zookeeper {
         lock_can_be_lost(&upstreams, zookeeper, block.faults());
-        layout::taken(&zookeeper.root, routes.iter().flat_map(WrittenRoute::placings), block.faults());
+        layout::taken(&zookeeper.root, routes.iter().flat_map(ParsedRoute::placings), block.faults());
     }
     let (zookeeper, upstreams) = (zookeeper?, upstreams.all()?);
-    let route = |(index, written): (usize, WrittenRoute)| written.into_route(RouteId(index));
+    let route = |(index, written): (usize, ParsedRoute)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
     let renamed = upstreams.iter().flat_map(renamed);
-    Some(Gateway {
+    Some(GatewayPlan {
         fingerprint: fingerprint(&zookeeper, &routes, &upstreams),
         zookeeper,
         peer: peer.peer,
@@ -88,28 +88,28 @@ pub(super) fn policy(block: &mut Block) -> Option<Gateway> {
     })
 }
 
-fn leased(routes: &[WrittenRoute], upstreams: &Upstreams, granting: &Granting, faults: &Faults) {
+fn leased(routes: &[ParsedRoute], upstreams: &Upstreams, granting: &ParsedLeases, faults: &Diagnostics) {
     let fenced: Vec<_> = routes.iter().filter_map(|route| route.leasable(upstreams)).collect();
     leased_routes::check(&fenced, granting, faults);
 }
 
-fn unmatched(block: &mut Block, upstreams: &Upstreams) -> Unmatched {
+fn unmatched(block: &mut MappingReader, upstreams: &Upstreams) -> UnmatchedPolicy {
     if block.is_mapping("unmatched") {
         let pass = block.inner("unmatched", |block| upstreams.named(block, "pass")).flatten();
-        return pass.map_or(Unmatched::Reject, Unmatched::Pass);
+        return pass.map_or(UnmatchedPolicy::Reject, UnmatchedPolicy::Pass);
     }
     let word = block.value("unmatched", |text| match text {
-        "reject" => Ok(Unmatched::Reject),
+        "reject" => Ok(UnmatchedPolicy::Reject),
         _ => Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a value of `unmatched`"))
             .remedy("write `reject`, or `{pass: <an upstream>}`")),
     });
-    word.unwrap_or(Unmatched::Reject)
+    word.unwrap_or(UnmatchedPolicy::Reject)
 }
 
 /// The warning is there so that nobody forgets that `allow_mixed` is on.
-fn mixed(block: &mut Block) -> Mixed {
-    let written = block.word("allow_mixed", &[("true", Mixed::Allow), ("false", Mixed::Refuse)]);
-    if written == Some(Mixed::Allow) {
+fn mixed(block: &mut MappingReader) -> MixedPlans {
+    let written = block.word("allow_mixed", &[("true", MixedPlans::Allow), ("false", MixedPlans::Refuse)]);
+    if written == Some(MixedPlans::Allow) {
         let message = "beside a gateway with other key templates this one serves all the same: one resource has two locks then";
         let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet -c FILE` says whether they agree";
         block.fault("allow_mixed", Diagnostic::new(Code::MixedPlans, message).remedy(remedy));
@@ -118,8 +118,8 @@ fn mixed(block: &mut Block) -> Mixed {
 }
 
 /// A path that the list of routes forgets then passes without a lock.
-fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams) {
-    let Unmatched::Pass(id) = unmatched else { return };
+fn open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &Upstreams) {
+    let UnmatchedPolicy::Pass(id) = unmatched else { return };
     if upstreams.is_fenced(id) {
         let message = "what no route takes passes without a lock, to a service that has fenced routes";
         let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
@@ -130,12 +130,12 @@ fn open_unmatched(block: &mut Block, unmatched: Unmatched, upstreams: &Upstreams
 /// Where nobody compares tokens, only the lock keeps requests apart. While heartbeats succeed, the last byte is sent
 /// at most a margin after the newest heartbeat. So a request is over before the session can end if it takes no longer
 /// than the session timeout less the margin.
-fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Faults) {
+fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeperSettings, faults: &Diagnostics) {
     let (session, margin) = (zookeeper.session_timeout, zookeeper.margin(zookeeper.session_timeout));
     let most = session.saturating_sub(margin);
     for (upstream, place) in upstreams.read_well() {
         let outlives = upstream.response_timeout > most;
-        if outlives && upstream.has_fenced_routes && upstream.fencing == Level::None {
+        if outlives && upstream.has_fenced_routes && upstream.fencing == FencingLevel::None {
             let message = format!(
                 "the lock can be lost while a request to `{}` is still allowed to run: it may take {}, and a session of \
                  {} less its margin of {} is {}",
@@ -156,15 +156,15 @@ fn lock_can_be_lost(upstreams: &Upstreams, zookeeper: &ZooKeeper, faults: &Fault
 
 /// A hash over everything that decides which lock a request takes and which operation it is. Other fields do not
 /// count: timeouts may differ between gateways, and so may routes without a lock whose methods no fenced route takes.
-fn fingerprint(zookeeper: &ZooKeeper, routes: &[Route], upstreams: &[Upstream]) -> u64 {
+fn fingerprint(zookeeper: &ZooKeeperSettings, routes: &[Route], upstreams: &[Upstream]) -> u64 {
     let fenced = || routes.iter().filter(|route| route.fence.is_some());
     let counts =
         |route: &&Route| route.fence.is_some() || fenced().any(|fenced| share_a_method(fenced, route));
     let mut text = format!("1\n{}\n", zookeeper.root);
     for route in routes.iter().filter(counts) {
         let delayed = match upstreams[route.upstream.0].fencing {
-            Level::Delay(_) => " delay",
-            Level::None | Level::Guard | Level::Upstream => "",
+            FencingLevel::Delay(_) => " delay",
+            FencingLevel::None | FencingLevel::Guard | FencingLevel::Upstream => "",
         };
         let fence = route.fence.as_ref().map_or("none".to_owned(), |fence| locks(fence) + delayed);
         text.push_str(&format!("{} {}{} {fence}\n", route.methods.join(","), route.path, route.conditions));
@@ -189,13 +189,13 @@ fn locks(fence: &Fence) -> String {
         format!(" once {store:?} {scope} {key} {}", principal.unwrap_or_default())
     });
     let place = match &fence.placing {
-        Placing::Native => String::new(),
-        Placing::Semaphore { permits } => format!(" permits {permits}"),
-        Placing::Foreign { layout, path } => format!(" {} {path}", layout.word()),
+        LockPlacement::Native => String::new(),
+        LockPlacement::Semaphore { permits } => format!(" permits {permits}"),
+        LockPlacement::Foreign { layout, path } => format!(" {} {path}", layout.word()),
     };
     let former = fence.former.as_ref().map_or_else(String::new, |former| match &former.placing {
-        Placing::Native | Placing::Semaphore { .. } => format!(" from {}", former.key),
-        Placing::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.word()),
+        LockPlacement::Native | LockPlacement::Semaphore { .. } => format!(" from {}", former.key),
+        LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.word()),
     });
     // A tab can separate keys, because no key has a tab in it.
     format!("{} {}{place}{former}{operations}", fence.mode.word(), keys.join("\t"))

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use super::{
     admin,
-    block::Block,
+    block::MappingReader,
     choice::exactly_one,
-    doors::{self, Door},
+    doors::{self, BoundListener},
     fence::ENFORCE,
     journal, listener, log, route, scalar, store, tickets,
-    upstream::{self, Beside},
+    upstream::{self, GuardUpstream},
     version,
 };
 use crate::{
     diagnose::{Code, Diagnostic},
     plan::{
-        Bind, ClientAuth, Enforce, Expiry, Guard, Listener, Missing, Plan, ReservedFields, RouteTable, Store,
-        Unmatched, UpstreamId,
+        BindAddress, ClientAuth, Enforcement, ExpiryPolicy, GuardPlan, Listener, MissingToken, Plan,
+        ReservedFields, RouteTable, StoreLocation, UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -25,15 +25,15 @@ use crate::{
 const LEAST_MEMORY: Duration = Duration::from_secs(15 * 60);
 
 /// `None` where a required part is missing or bad; a fault has then been told.
-pub(super) fn guard(block: &mut Block) -> Option<Guard> {
+pub(super) fn guard(block: &mut MappingReader) -> Option<GuardPlan> {
     version::version(block);
     let name = block.value("name", scalar::name);
     let written = listener::unnamed(block, "guard");
     // The port after the default port of a gateway's admin listener, so that both run on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
-        let public = Door::public(block, "listener", &written.listener.address);
-        let doors: Vec<Door> = public.into_iter().chain([admin.door()]).collect();
+        let public = BoundListener::public(block, "listener", &written.listener.address);
+        let doors: Vec<BoundListener> = public.into_iter().chain([admin.door()]).collect();
         doors::clash(&doors, block.faults());
         written.has_room(block.faults());
     }
@@ -41,9 +41,9 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
     let filter = filter(block);
     let store = match filter {
         None => store::store(block),
-        Some(_) => Some(Store::Stateless),
+        Some(_) => Some(StoreLocation::Stateless),
     };
-    let times = Times::read(block);
+    let times = GuardTimeouts::read(block);
     match (filter, &upstream) {
         (Some(_), _) => {
             of_a_store_only(block);
@@ -62,24 +62,25 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
         (None, None) => times.early_eviction(block),
     }
     let unfenced = block.values("unfenced", route::method);
-    let missing = block.word("missing", &[("refuse", Missing::Refuse), ("observe", Missing::Observe)]);
+    let missing =
+        block.word("missing", &[("refuse", MissingToken::Refuse), ("observe", MissingToken::Observe)]);
     let enforce = block.word("enforce", &ENFORCE);
     observed(block, missing, enforce);
     let tickets = if filter.is_none() { tickets::verification(block) } else { None };
-    let expiry = upstream.as_ref().map_or(Expiry::Ignored, |beside| beside.upstream.expiry);
+    let expiry = upstream.as_ref().map_or(ExpiryPolicy::Ignored, |beside| beside.upstream.expiry);
     let journal = journal::journal(block, expiry);
     let log = log::log(block);
 
-    let Beside { mut upstream, .. } = upstream?;
+    let GuardUpstream { mut upstream, .. } = upstream?;
     upstream.deliver_within = upstream.deliver_within.min(times.send_within);
     let renamed = upstream::renamed(&upstream);
-    Some(Guard {
+    Some(GuardPlan {
         serving: Plan {
             name,
             listener: written?.listener,
             admin: admin.admin,
             routes: RouteTable::build(Vec::new()),
-            unmatched: Unmatched::Pass(UpstreamId(0)),
+            unmatched: UnmatchedPolicy::Pass(UpstreamId(0)),
             log,
             fields: ReservedFields::with(renamed),
             upstreams: vec![upstream],
@@ -91,7 +92,7 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
         clock_error: filter.unwrap_or(times.clock_error),
         evict_after: times.evict_after,
         unfenced: unfenced.unwrap_or_default(),
-        missing: missing.unwrap_or(Missing::Refuse),
+        missing: missing.unwrap_or(MissingToken::Refuse),
         enforce: enforce.unwrap_or_default(),
         tickets,
         journal: journal?,
@@ -102,17 +103,17 @@ pub(super) fn guard(block: &mut Block) -> Option<Guard> {
 const CLOCK_ERROR: Duration = Duration::from_millis(500);
 
 /// The clock error of a filter; `None` for a guard with a store.
-fn filter(block: &mut Block) -> Option<Duration> {
+fn filter(block: &mut MappingReader) -> Option<Duration> {
     if !block.is_present("filter") {
         return None;
     }
     exactly_one(block, &["store", "filter"], "add `filter: {clock_error: 500ms}`");
-    let read = |block: &mut Block| block.value("clock_error", scalar::duration);
+    let read = |block: &mut MappingReader| block.value("clock_error", scalar::duration);
     Some(block.inner("filter", read).flatten().unwrap_or(CLOCK_ERROR))
 }
 
 /// Fields that only a guard with a store heeds.
-fn of_a_store_only(block: &mut Block) {
+fn of_a_store_only(block: &mut MappingReader) {
     for field in ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal"] {
         if block.is_present(field) {
             let message = format!("`{field}` has no effect in a filter, which has no store");
@@ -129,11 +130,11 @@ fn of_a_store_only(block: &mut Block) {
 }
 
 /// A filter believes the moment that a request says. Whoever reaches it over the network can say any.
-fn open_filter(block: &mut Block, listener: &Listener) {
+fn open_filter(block: &mut MappingReader, listener: &Listener) {
     let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
     let is_near = match &listener.address {
-        Bind::Tcp(address) => address.ip().is_loopback(),
-        Bind::Unix(_) => true,
+        BindAddress::Tcp(address) => address.ip().is_loopback(),
+        BindAddress::Unix(_) => true,
     };
     if knows || is_near {
         return;
@@ -144,7 +145,7 @@ fn open_filter(block: &mut Block, listener: &Listener) {
     block.fault("listener", Diagnostic::new(Code::OpenFilter, message).remedy(remedy));
 }
 
-struct Times {
+struct GuardTimeouts {
     settle: Duration,
     max_execution: Duration,
     send_within: Duration,
@@ -152,8 +153,8 @@ struct Times {
     evict_after: Duration,
 }
 
-impl Times {
-    fn read(block: &mut Block) -> Self {
+impl GuardTimeouts {
+    fn read(block: &mut MappingReader) -> Self {
         let evict_after = block.value("evict_after", scalar::keep);
         let clock_error = block.value("clock_error", scalar::duration);
         let mut limit =
@@ -168,7 +169,7 @@ impl Times {
     }
 
     /// An answer that may still come belongs to an execution that must still count as running.
-    fn short_execution(&self, block: &mut Block, Beside { upstream, place }: &Beside) {
+    fn short_execution(&self, block: &mut MappingReader, GuardUpstream { upstream, place }: &GuardUpstream) {
         if upstream.response_timeout + self.send_within <= self.max_execution {
             return;
         }
@@ -187,7 +188,7 @@ impl Times {
         }
     }
 
-    fn early_eviction(&self, block: &mut Block) {
+    fn early_eviction(&self, block: &mut MappingReader) {
         if self.evict_after < LEAST_MEMORY {
             let message = format!(
                 "marks are forgotten after {}, and a key may be kept and waited for longer than that",
@@ -201,14 +202,14 @@ impl Times {
 }
 
 /// Everybody begins with `observe`. The warning is there so that nobody forgets to end it.
-fn observed(block: &mut Block, missing: Option<Missing>, enforce: Option<Enforce>) {
-    if missing == Some(Missing::Observe) {
+fn observed(block: &mut MappingReader, missing: Option<MissingToken>, enforce: Option<Enforcement>) {
+    if missing == Some(MissingToken::Observe) {
         let message =
             "requests without a token pass: nothing is promised while requests can go round the gateways";
         let remedy = "write `refuse` once no such requests are counted any more";
         block.fault("missing", Diagnostic::new(Code::Observed, message).remedy(remedy));
     }
-    if enforce == Some(Enforce::Observe) {
+    if enforce == Some(Enforcement::Observe) {
         let message = "stale requests are reported and pass: nothing is promised";
         let remedy = "write `refuse` once nothing is reported any more that should have passed";
         block.fault("enforce", Diagnostic::new(Code::Observed, message).remedy(remedy));

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::{block::Block, scalar};
+use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Caching, Foreign, Hold},
+    plan::{CachedHold, ForeignLayout, Hold},
 };
 
 /// The fields that a fence or `defaults` has set so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct WrittenHold {
-    kept: Option<Kept>,
+pub(super) struct PartialHold {
+    kept: Option<HoldMode>,
     linger: Option<Duration>,
     max_local: Option<u32>,
     max_hold: Option<Duration>,
@@ -20,14 +20,14 @@ pub(super) struct WrittenHold {
 
 /// The word of `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum HoldMode {
     Strict,
     Cached,
 }
 
 /// The kind of lock that a fence takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum LockKind {
     OneKey,
     Set,
     /// A lock for which other programs wait in the same line.
@@ -38,11 +38,11 @@ pub(super) enum Of {
     Permit,
 }
 
-impl Of {
-    pub(super) fn written(set: bool, layout: Option<Foreign>, permits: bool) -> Self {
+impl LockKind {
+    pub(super) fn written(set: bool, layout: Option<ForeignLayout>, permits: bool) -> Self {
         match layout {
             _ if set => Self::Set,
-            Some(Foreign::ExclusiveNode) => Self::ExclusiveNode,
+            Some(ForeignLayout::ExclusiveNode) => Self::ExclusiveNode,
             Some(_) => Self::Foreign,
             None if permits => Self::Permit,
             None => Self::OneKey,
@@ -50,33 +50,37 @@ impl Of {
     }
 }
 
-impl WrittenHold {
+impl PartialHold {
     /// The fields of `block`, and the inherited value of each field that `block` does not have.
-    pub(super) fn read(block: &mut Block, inherited: &Self, of: Of) -> Self {
+    pub(super) fn read(block: &mut MappingReader, inherited: &Self, of: LockKind) -> Self {
         block.inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
     }
 
-    pub(super) fn settled(self, of: Of) -> Hold {
-        let default = Caching::default();
+    pub(super) fn settled(self, of: LockKind) -> Hold {
+        let default = CachedHold::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
             // one permit blocks nobody in particular, so nobody shows that holder that it is time to go.
-            (Of::Set | Of::ExclusiveNode | Of::Permit, _) | (_, Some(Kept::Strict)) => Hold::Strict,
+            (LockKind::Set | LockKind::ExclusiveNode | LockKind::Permit, _) | (_, Some(HoldMode::Strict)) => {
+                Hold::Strict
+            }
             // The other programs take one place in the line per request, so we do the same.
-            (Of::Foreign, None) => Hold::Strict,
-            (Of::Foreign | Of::OneKey, Some(Kept::Cached)) | (Of::OneKey, None) => Hold::Cached(Caching {
-                linger: self.linger.unwrap_or(default.linger),
-                max_local: self.max_local.unwrap_or(default.max_local),
-                max_hold: self.max_hold.unwrap_or(default.max_hold),
-                max_tenure: self.max_tenure.unwrap_or(default.max_tenure),
-            }),
+            (LockKind::Foreign, None) => Hold::Strict,
+            (LockKind::Foreign | LockKind::OneKey, Some(HoldMode::Cached)) | (LockKind::OneKey, None) => {
+                Hold::Cached(CachedHold {
+                    linger: self.linger.unwrap_or(default.linger),
+                    max_local: self.max_local.unwrap_or(default.max_local),
+                    max_hold: self.max_hold.unwrap_or(default.max_hold),
+                    max_tenure: self.max_tenure.unwrap_or(default.max_tenure),
+                })
+            }
         }
     }
 }
 
-fn hold(block: &mut Block, inherited: &WrittenHold, of: Of) -> WrittenHold {
-    let mode = block.word("mode", &[("cached", Kept::Cached), ("strict", Kept::Strict)]);
-    let written = WrittenHold {
+fn hold(block: &mut MappingReader, inherited: &PartialHold, of: LockKind) -> PartialHold {
+    let mode = block.word("mode", &[("cached", HoldMode::Cached), ("strict", HoldMode::Strict)]);
+    let written = PartialHold {
         kept: mode.or(inherited.kept),
         linger: block.value("linger", scalar::duration).or(inherited.linger),
         max_local: block.value("max_local", max_local).or(inherited.max_local),
@@ -84,45 +88,45 @@ fn hold(block: &mut Block, inherited: &WrittenHold, of: Of) -> WrittenHold {
         max_tenure: block.value("max_tenure", scalar::time_limit).or(inherited.max_tenure),
     };
     match (of, mode, written.settled(of)) {
-        (Of::Set, Some(Kept::Cached), _) => cached_set(block),
-        (Of::ExclusiveNode, Some(Kept::Cached), _) => cached_node(block),
-        (Of::Permit, Some(Kept::Cached), _) => cached_permit(block),
+        (LockKind::Set, Some(HoldMode::Cached), _) => cached_set(block),
+        (LockKind::ExclusiveNode, Some(HoldMode::Cached), _) => cached_node(block),
+        (LockKind::Permit, Some(HoldMode::Cached), _) => cached_permit(block),
         (_, _, Hold::Strict) => no_effect(block, of),
         (_, _, Hold::Cached(caching)) => beyond_tenure(block, caching),
     }
     written
 }
 
-fn cached_set(block: &mut Block) {
+fn cached_set(block: &mut MappingReader) {
     let fault = Diagnostic::new(Code::CachedSet, "a set of keys cannot be kept between requests");
     block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
 }
 
-fn cached_node(block: &mut Block) {
+fn cached_node(block: &mut MappingReader) {
     let message = "a key cannot be kept between requests with `layout: exclusive-node`: the holder cannot see who waits";
     let fault = Diagnostic::new(Code::NotInLayout, message);
     block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
 }
 
-fn cached_permit(block: &mut Block) {
+fn cached_permit(block: &mut MappingReader) {
     let message =
         "a permit cannot be kept between requests: no holder can see that it is the one who has to give way";
     let fault = Diagnostic::new(Code::NotWithPermits, message);
     block.fault("mode", fault.remedy("leave `hold` out, or write `mode: strict`"));
 }
 
-fn no_effect(block: &mut Block, of: Of) {
+fn no_effect(block: &mut MappingReader, of: LockKind) {
     let (why, remedy) = match of {
-        Of::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
-        Of::Foreign => {
+        LockKind::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
+        LockKind::Foreign => {
             ("on a lock of other programs without `mode: cached`", "leave it out, or write `mode: cached`")
         }
-        Of::ExclusiveNode => (
+        LockKind::ExclusiveNode => (
             "with `layout: exclusive-node`",
             "leave it out: the node goes when its request is over, for nobody sees who waits for it",
         ),
-        Of::Permit => ("with `permits`", "leave it out: a permit is given back after its request"),
-        Of::Set => ("on a set of keys", "leave it out: a set is given back after its request"),
+        LockKind::Permit => ("with `permits`", "leave it out: a permit is given back after its request"),
+        LockKind::Set => ("on a set of keys", "leave it out: a set is given back after its request"),
     };
     for field in ["linger", "max_local", "max_hold", "max_tenure"] {
         if block.is_present(field) {
@@ -132,7 +136,7 @@ fn no_effect(block: &mut Block, of: Of) {
     }
 }
 
-fn beyond_tenure(block: &mut Block, caching: Caching) {
+fn beyond_tenure(block: &mut MappingReader, caching: CachedHold) {
     let longest = scalar::written(caching.max_tenure);
     for (field, duration) in [("linger", caching.linger), ("max_hold", caching.max_hold)] {
         // If the fence has neither field, both are in `defaults`, and the fault was told there.

@@ -1,16 +1,16 @@
 //! Reads how many requests may hold a key at once (`permits`), and refuses fields that need a single holder.
 
-use super::{block::Block, scalar};
+use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
     permits::Permits,
-    plan::{Foreign, Level, ModeRule, Nested, Placing},
+    plan::{FencingLevel, ForeignLayout, LockPlacement, ModeRule, NestedRequests},
 };
 
 const FIELD: &str = "permits";
 
 /// `None` where the field is absent, or bad.
-pub(super) fn written(fence: &mut Block) -> Option<Permits> {
+pub(super) fn written(fence: &mut MappingReader) -> Option<Permits> {
     fence.value(FIELD, permits)
 }
 
@@ -28,24 +28,24 @@ fn permits(text: &str) -> Result<Permits, Diagnostic> {
 }
 
 /// `permits` beside another layout or beside `migrate_from` is reported elsewhere, and there is then no plan.
-pub(super) fn placing(permits: Option<Permits>, placing: Option<Placing>) -> Option<Placing> {
+pub(super) fn placing(permits: Option<Permits>, placing: Option<LockPlacement>) -> Option<LockPlacement> {
     match (permits, placing?) {
-        (Some(permits), Placing::Native) => Some(Placing::Semaphore { permits }),
+        (Some(permits), LockPlacement::Native) => Some(LockPlacement::Semaphore { permits }),
         (_, placing) => Some(placing),
     }
 }
 
 /// Other fields of the fence that matter for its permits.
-pub(super) struct Company {
+pub(super) struct PermitContext {
     /// The level of the upstream, where that is known.
-    pub(super) level: Option<Level>,
+    pub(super) level: Option<FencingLevel>,
     pub(super) mode: ModeRule,
-    pub(super) foreign: Option<Foreign>,
-    pub(super) nested: Option<Nested>,
+    pub(super) foreign: Option<ForeignLayout>,
+    pub(super) nested: Option<NestedRequests>,
 }
 
 /// Reports the fields that a fence with permits cannot have.
-pub(super) fn alone(fence: &mut Block, beside: &Company) {
+pub(super) fn alone(fence: &mut MappingReader, beside: &PermitContext) {
     if beside.mode != ModeRule::Exclusive {
         let message = format!("`mode: {}` does not exist with `permits`", beside.mode.word());
         let remedy =
@@ -67,16 +67,16 @@ pub(super) fn alone(fence: &mut Block, beside: &Company) {
         let remedy = "leave one of them out: two requests with one operation would be at work at once, under two permits";
         refuse(fence, "once", message, remedy);
     }
-    if beside.nested == Some(Nested::Allow) && fence.is_present("nested") {
+    if beside.nested == Some(NestedRequests::Allow) && fence.is_present("nested") {
         let remedy = "write `nested: ignore`: a service shows the token of one permit, and would call for the key of all";
         refuse(fence, "nested", "calls back do not exist with `permits`", remedy);
     }
-    if beside.level.and_then(Level::delay).is_some() {
+    if beside.level.and_then(FencingLevel::delay).is_some() {
         let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
         refuse(fence, FIELD, message, "leave `permits` out, or put a guard beside the service");
     }
 }
 
-fn refuse(fence: &mut Block, field: &'static str, message: &str, remedy: &str) {
+fn refuse(fence: &mut MappingReader, field: &'static str, message: &str, remedy: &str) {
     fence.fault(field, Diagnostic::new(Code::NotWithPermits, message).remedy(remedy));
 }

@@ -1,13 +1,13 @@
 //! Reads how a guard keeps the operations that happen at most once.
 
-use super::{block::Block, once::final_status, probe, scalar};
+use super::{block::MappingReader, once::final_status, probe, scalar};
 use crate::{
     diagnose::Diagnostic,
-    plan::{Expiry, Journal, Once},
+    plan::{ExpiryPolicy, JournalLimits, OnceRule},
 };
 
 /// `None` where the probe is bad; a fault has then been told.
-pub(super) fn journal(guard: &mut Block, expiry: Expiry) -> Option<Journal> {
+pub(super) fn journal(guard: &mut MappingReader, expiry: ExpiryPolicy) -> Option<JournalLimits> {
     guard.inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
         let max_body = block.value("store_body", stored);
@@ -16,8 +16,8 @@ pub(super) fn journal(guard: &mut Block, expiry: Expiry) -> Option<Journal> {
         let asked = block.is_present("probe");
         let probe =
             block.inner("probe", |block| asked.then(|| probe::probe(block, expiry)).flatten()).flatten();
-        (asked == probe.is_some()).then(|| Journal {
-            keep: keep.unwrap_or(Once::KEEP),
+        (asked == probe.is_some()).then(|| JournalLimits {
+            keep: keep.unwrap_or(OnceRule::KEEP),
             max_body: max_body.unwrap_or(64 << 10),
             most: most.map_or(1 << 30, |most| u64::try_from(most).unwrap_or(u64::MAX)),
             final_statuses: final_statuses.unwrap_or_default(),

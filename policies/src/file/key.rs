@@ -3,21 +3,24 @@
 use std::fmt;
 
 use super::{
-    block::Block,
-    faults::Faults,
+    block::MappingReader,
+    faults::Diagnostics,
     only::part_of_list,
-    yaml::{Node, Scalar, Value},
+    yaml::{Node, NodeValue, Scalar},
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{BadKeyTemplate, Filter, KeyTemplate, ResourceKey, Source, Variable, Why},
+    key::{
+        KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey, TemplateVariable, ValueFilter,
+        ValueSource,
+    },
     path::PathTemplate,
     plan::{ReservedFields, is_credential},
 };
 
 /// What the key of a route may use.
-pub(super) struct Naming<'p> {
-    pub(super) what: What,
+pub(super) struct TemplateContext<'p> {
+    pub(super) what: TemplateKind,
     /// What messages call the route.
     pub(super) route: &'p str,
     /// `None` where the path is bad. Then nobody knows which variables it binds.
@@ -30,14 +33,14 @@ pub(super) struct Naming<'p> {
 
 /// The kinds of text that a template makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum TemplateKind {
     Key,
     Operation,
     Principal,
     LockPath,
 }
 
-impl What {
+impl TemplateKind {
     /// The consequence if two sets of values gave one text.
     fn mistaken(self) -> &'static str {
         match self {
@@ -49,7 +52,7 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for TemplateKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Key => "key",
@@ -90,7 +93,7 @@ const CREDENTIALS: [&str; 9] = [
 ];
 
 /// One key for `key`, or the keys of the list `keys`; `None` where one of them is bad. Never an empty list.
-pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
+pub(super) fn keys(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<KeyTemplate>> {
     if !block.is_present("keys") {
         block.require("key", "key: \"order/{path.order_id}\"` or `keys: [...]");
         return one(block, naming).map(|key| vec![key]);
@@ -105,17 +108,21 @@ pub(super) fn keys(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate
     set(block, naming)
 }
 
-fn one(block: &mut Block, naming: &Naming) -> Option<KeyTemplate> {
+fn one(block: &mut MappingReader, naming: &TemplateContext) -> Option<KeyTemplate> {
     named(block, "key", naming)
 }
 
 /// The one key of a field.
-pub(super) fn named(block: &mut Block, field: &'static str, naming: &Naming) -> Option<KeyTemplate> {
+pub(super) fn named(
+    block: &mut MappingReader,
+    field: &'static str,
+    naming: &TemplateContext,
+) -> Option<KeyTemplate> {
     let faults = block.faults();
     key(block.scalar(field)?, naming, faults)
 }
 
-fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
+fn set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<KeyTemplate>> {
     let (faults, nodes) = (block.faults(), block.list("keys")?);
     if nodes.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of keys is empty");
@@ -127,8 +134,8 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
         block.fault("keys", fault.remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
     let read = |node: &Node| match &node.value {
-        Value::Scalar(scalar) => key(scalar, naming, faults),
-        Value::Unset => None,
+        NodeValue::Scalar(scalar) => key(scalar, naming, faults),
+        NodeValue::Unset => None,
         _ => {
             let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
             let fault = fault.remedy("write each key in quotes: `\"order/{path.order_id}\"`");
@@ -141,7 +148,7 @@ fn set(block: &mut Block, naming: &Naming) -> Option<Vec<KeyTemplate>> {
     keys.into_iter().collect()
 }
 
-fn key(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate> {
+fn key(scalar: &Scalar, naming: &TemplateContext, faults: &Diagnostics) -> Option<KeyTemplate> {
     let template = template(scalar, naming, faults)?;
     if !template.can_fit() {
         let message = format!("the key of {} is too long for any values", naming.route);
@@ -152,7 +159,11 @@ fn key(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate>
 }
 
 /// Reads a template. Only a template that makes a key is checked for its length.
-pub(super) fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Option<KeyTemplate> {
+pub(super) fn template(
+    scalar: &Scalar,
+    naming: &TemplateContext,
+    faults: &Diagnostics,
+) -> Option<KeyTemplate> {
     let template =
         KeyTemplate::parse(&scalar.text).map_err(|bad| faults.push(malformed(naming, scalar, bad))).ok()?;
     for variable in template.variables() {
@@ -165,34 +176,36 @@ pub(super) fn template(scalar: &Scalar, naming: &Naming, faults: &Faults) -> Opt
     Some(template)
 }
 
-pub(super) fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -> Diagnostic {
-    let Naming { what, route, .. } = naming;
+pub(super) fn malformed(naming: &TemplateContext, scalar: &Scalar, bad: ParseKeyTemplateError) -> Diagnostic {
+    let TemplateContext { what, route, .. } = naming;
     let fault = match &bad.why {
-        Why::Syntax(_) if let Some(member) = member(scalar, &bad) => {
+        KeyTemplateErrorKind::Syntax(_) if let Some(member) = member(scalar, &bad) => {
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
             fault.remedy(format!("did you mean `{{body:/{member}}}`?"))
         }
-        Why::Syntax(why) => {
+        KeyTemplateErrorKind::Syntax(why) => {
             Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).remedy(*why)
         }
-        Why::UnknownSource(word) if word.starts_with('{') => {
+        KeyTemplateErrorKind::UnknownSource(word) if word.starts_with('{') => {
             let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
             fault.remedy("a variable stands in single braces, such as `{path.id}`")
         }
         // The name of a path variable without `path.` before it.
-        Why::UnknownSource(word) if naming.path.is_some_and(|path| path.names().any(|name| name == word)) => {
+        KeyTemplateErrorKind::UnknownSource(word)
+            if naming.path.is_some_and(|path| path.names().any(|name| name == word)) =>
+        {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
             Diagnostic::new(Code::UnknownSource, message).remedy(format!("did you mean `{{path.{word}}}`?"))
         }
-        Why::UnknownSource(word) => {
+        KeyTemplateErrorKind::UnknownSource(word) => {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownSource, message).known(word, &Source::WORDS, str::to_owned)
+            Diagnostic::new(Code::UnknownSource, message).known(word, &ValueSource::WORDS, str::to_owned)
         }
-        Why::UnknownFilter(word) => {
+        KeyTemplateErrorKind::UnknownFilter(word) => {
             let message = format!("the {what} of {route} uses the filter `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownFilter, message).known(word, &Filter::WORDS, str::to_owned)
+            Diagnostic::new(Code::UnknownFilter, message).known(word, &ValueFilter::WORDS, str::to_owned)
         }
-        Why::Unseparated => {
+        KeyTemplateErrorKind::NotSeparated => {
             let message =
                 format!("two variables of the {what} of {route} are not separated: {}", what.mistaken());
             Diagnostic::new(Code::Unseparated, message).remedy("put a `/` before it")
@@ -202,34 +215,34 @@ pub(super) fn malformed(naming: &Naming, scalar: &Scalar, bad: BadKeyTemplate) -
 }
 
 /// The member that `{body.name}` means in other products.
-fn member(scalar: &Scalar, bad: &BadKeyTemplate) -> Option<String> {
+fn member(scalar: &Scalar, bad: &ParseKeyTemplateError) -> Option<String> {
     let written = scalar.text.get(bad.span.clone())?.strip_prefix("body.")?;
     let is_name = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
     (is_name && !written.is_empty()).then(|| written.replace('.', "/"))
 }
 
 /// A variable that no request, or no request that can be trusted, has a value for.
-fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
-    if let Some(name) = credential(&variable.source).filter(|_| naming.what == What::Key) {
-        let Naming { what, route, .. } = naming;
+fn without_value(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
+    if let Some(name) = credential(&variable.source).filter(|_| naming.what == TemplateKind::Key) {
+        let TemplateContext { what, route, .. } = naming;
         let message = format!("the {what} of {route} is made of `{name}`, a credential");
         let fault = Diagnostic::new(Code::CredentialKey, message);
         return Some(fault.remedy("take what names the resource: keys are seen in ZooKeeper and in logs"));
     }
     match &variable.source {
-        Source::Path(name) => {
+        ValueSource::Path(name) => {
             let bound: Vec<&str> = naming.path?.names().collect();
             (!bound.contains(&&**name)).then(|| unbound(naming, name, &bound))
         }
-        Source::Header(name) if &**name == "host" => {
+        ValueSource::Header(name) if &**name == "host" => {
             let fault = unfit(naming, name, "it has many spellings for one host");
             Some(fault.remedy("use `{host}`, which has one"))
         }
-        Source::Header(name) if naming.reserved.contains(name) => {
+        ValueSource::Header(name) if naming.reserved.contains(name) => {
             let fault = unfit(naming, name, "only the gateway writes it");
             Some(fault.remedy("use a field that clients send, such as `{header.x-order-id}`"))
         }
-        Source::Header(name) if HOP_BY_HOP.contains(&&**name) => {
+        ValueSource::Header(name) if HOP_BY_HOP.contains(&&**name) => {
             let fault = unfit(naming, name, "it belongs to a connection, not to a request");
             Some(fault.remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
         }
@@ -238,20 +251,20 @@ fn without_value(naming: &Naming, variable: &Variable) -> Option<Diagnostic> {
 }
 
 /// The name of a field, parameter or member that holds a secret.
-fn credential(source: &Source) -> Option<&str> {
+fn credential(source: &ValueSource) -> Option<&str> {
     let (name, known) = match source {
-        Source::Header(name) if is_credential(name) => return Some(name),
-        Source::Header(name) => (&**name, &SECRET_FIELDS[..]),
-        Source::Query(name) => (&**name, &CREDENTIALS[..]),
-        Source::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
-        Source::Path(_) | Source::Host => return None,
+        ValueSource::Header(name) if is_credential(name) => return Some(name),
+        ValueSource::Header(name) => (&**name, &SECRET_FIELDS[..]),
+        ValueSource::Query(name) => (&**name, &CREDENTIALS[..]),
+        ValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
+        ValueSource::Path(_) | ValueSource::Host => return None,
     };
     let plain = name.to_ascii_lowercase().replace('-', "_");
     known.contains(&&*plain).then_some(name)
 }
 
-fn unbound(naming: &Naming, name: &str, bound: &[&str]) -> Diagnostic {
-    let Naming { what, route, .. } = naming;
+fn unbound(naming: &TemplateContext, name: &str, bound: &[&str]) -> Diagnostic {
+    let TemplateContext { what, route, .. } = naming;
     let message = format!("the {what} of {route} uses `{{path.{name}}}`, which its path does not bind");
     let fault = Diagnostic::new(Code::UnboundVariable, message);
     match bound {
@@ -261,7 +274,7 @@ fn unbound(naming: &Naming, name: &str, bound: &[&str]) -> Diagnostic {
     }
 }
 
-fn unfit(naming: &Naming, name: &str, why: &str) -> Diagnostic {
-    let Naming { what, route, .. } = naming;
+fn unfit(naming: &TemplateContext, name: &str, why: &str) -> Diagnostic {
+    let TemplateContext { what, route, .. } = naming;
     Diagnostic::new(Code::UnfitField, format!("the {what} of {route} uses the field `{name}`: {why}"))
 }

@@ -1,14 +1,14 @@
 //! Tells the policy of a gateway from the file of a guard, so that the wrong file is reported in one sentence.
 
 use super::{
-    faults::Faults,
-    yaml::{Node, Value},
+    faults::Diagnostics,
+    yaml::{Node, NodeValue},
 };
-use crate::diagnose::{Code, Diagnostic, Place};
+use crate::diagnose::{Code, Diagnostic, SourceSpan};
 
 /// Which process a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     Gateway,
     Guard,
 }
@@ -21,23 +21,23 @@ const GUARD: [&str; 4] = ["store", "filter", "upstream", "listener"];
 
 /// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
 /// gateway's.
-pub(super) fn of(root: &Node) -> Kind {
+pub(super) fn of(root: &Node) -> FileKind {
     match (first(root, &GUARD), first(root, &GATEWAY)) {
-        (Some(_), None) => Kind::Guard,
-        _ => Kind::Gateway,
+        (Some(_), None) => FileKind::Guard,
+        _ => FileKind::Gateway,
     }
 }
 
 /// False for a file of the other kind. All its fields would be unknown, so nothing else is reported.
-pub(super) fn refuse_the_other(root: &Node, kind: Kind, faults: &Faults) -> bool {
+pub(super) fn refuse_the_other(root: &Node, kind: FileKind, faults: &Diagnostics) -> bool {
     let (own, others, message, remedy) = match kind {
-        Kind::Gateway => (
+        FileKind::Gateway => (
             &GATEWAY[..],
             &GUARD[..],
             "this is the file of a guard, not the policy of a gateway",
             "start it with `fencegate guard -c FILE`",
         ),
-        Kind::Guard => (
+        FileKind::Guard => (
             &GUARD[..],
             &GATEWAY[..],
             "this is the policy of a gateway, not the file of a guard",
@@ -55,7 +55,7 @@ pub(super) fn refuse_the_other(root: &Node, kind: Kind, faults: &Faults) -> bool
 }
 
 /// Where the first of `names` stands.
-fn first(root: &Node, names: &[&str]) -> Option<Place> {
-    let Value::Mapping(fields) = &root.value else { return None };
+fn first(root: &Node, names: &[&str]) -> Option<SourceSpan> {
+    let NodeValue::Mapping(fields) = &root.value else { return None };
     fields.iter().find(|(key, _)| names.contains(&&*key.text)).map(|(key, _)| key.place)
 }

@@ -1,24 +1,24 @@
 //! Reads what happens to bodies that are too large to be taken in full, and which content type a body must have if a
 //! key is taken from it.
 
-use super::{block::Block, scalar};
+use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
     key::KeyTemplate,
-    plan::{BodyType, LargeBodies, Once},
+    plan::{BodyType, LargeBodyPolicy, OnceRule},
 };
 
 /// `keys` and `once` of the same fence, as far as they are known.
 pub(super) fn large_bodies(
-    fence: &mut Block,
+    fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
-    once: Option<&Once>,
-) -> LargeBodies {
+    once: Option<&OnceRule>,
+) -> LargeBodyPolicy {
     let streams = fence.word("large_bodies", &[("refuse", false), ("stream", true)]).unwrap_or_default();
     let within = fence.value("upload_timeout", scalar::time_limit);
     if !streams {
         no_effect(fence);
-        return LargeBodies::Refuse;
+        return LargeBodyPolicy::Refuse;
     }
     let in_full = match (keys, once) {
         (_, Some(_)) => Some("`once` tells one operation from another by its whole body"),
@@ -29,10 +29,10 @@ pub(super) fn large_bodies(
         let fault = Diagnostic::new(Code::StreamedBody, format!("a body cannot be streamed where {why}"));
         fence.fault("large_bodies", fault.remedy("leave it out, and raise `limits.max_body` instead"));
     }
-    LargeBodies::Stream { within: within.unwrap_or(LargeBodies::WITHIN) }
+    LargeBodyPolicy::Stream { within: within.unwrap_or(LargeBodyPolicy::WITHIN) }
 }
 
-fn no_effect(fence: &mut Block) {
+fn no_effect(fence: &mut MappingReader) {
     if fence.is_present("upload_timeout") {
         let message = "`upload_timeout` has no effect without `large_bodies: stream`";
         let fault = Diagnostic::new(Code::NoEffect, message);
@@ -41,9 +41,13 @@ fn no_effect(fence: &mut Block) {
 }
 
 /// `keys` and `once` of the same fence, as far as they are known.
-pub(super) fn body_type(fence: &mut Block, keys: Option<&[KeyTemplate]>, once: Option<&Once>) -> BodyType {
+pub(super) fn body_type(
+    fence: &mut MappingReader,
+    keys: Option<&[KeyTemplate]>,
+    once: Option<&OnceRule>,
+) -> BodyType {
     let written = fence.word("body_type", &[("json", BodyType::Json), ("any", BodyType::Any)]);
-    let mut templates = keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(Once::templates));
+    let mut templates = keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(OnceRule::templates));
     if written.is_some() && keys.is_some() && !templates.any(reads_body) {
         let fault =
             Diagnostic::new(Code::NoEffect, "`body_type` has no effect where no key stands in the body");

@@ -1,45 +1,48 @@
 //! Reads where the locks of a fence lie, and refuses fields that the locks of other programs do not have.
 
 use super::{
-    block::Block,
-    faults::Faults,
-    key::{self, Naming, What},
+    block::MappingReader,
+    faults::Diagnostics,
+    key::{self, TemplateContext, TemplateKind},
     yaml::Scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
-    key::{BadKeyTemplate, BadLockPath, Glob, KeyTemplate, LockPath, Meeting, WhyNot},
-    plan::{Foreign, Layout, ModeRule, Placing},
+    diagnose::{Code, Diagnostic, SourceSpan},
+    key::{
+        Glob, GlobRelation, KeyTemplate, LockPath, LockPathErrorKind, ParseKeyTemplateError,
+        ParseLockPathError,
+    },
+    plan::{ForeignLayout, LockLayout, LockPlacement, ModeRule},
 };
 
 /// The part of the layout that is read before the keys.
-pub(super) struct WrittenLayout<'n> {
+pub(super) struct PartialLayout<'n> {
     /// `None` where the word is not a layout.
-    layout: Option<Layout>,
+    layout: Option<LockLayout>,
     path: Option<&'n Scalar>,
 }
 
-impl<'n> WrittenLayout<'n> {
-    pub(super) fn read(fence: &mut Block<'n>) -> Self {
-        let written = fence.word("layout", &Layout::WORDS);
-        let layout = if fence.is_present("layout") { written } else { Some(Layout::Native) };
+impl<'n> PartialLayout<'n> {
+    pub(super) fn read(fence: &mut MappingReader<'n>) -> Self {
+        let written = fence.word("layout", &LockLayout::WORDS);
+        let layout = if fence.is_present("layout") { written } else { Some(LockLayout::Native) };
         Self { layout, path: fence.scalar("lock_path") }
     }
 
-    pub(super) fn foreign(&self) -> Option<Foreign> {
+    pub(super) fn foreign(&self) -> Option<ForeignLayout> {
         match self.layout {
-            Some(Layout::Foreign(layout)) => Some(layout),
-            Some(Layout::Native) | None => None,
+            Some(LockLayout::Foreign(layout)) => Some(layout),
+            Some(LockLayout::Native) | None => None,
         }
     }
 
     /// Where the locks of the fence lie; `None` where a field is bad.
     pub(super) fn placing(
         &self,
-        fence: &mut Block,
-        naming: &Naming,
+        fence: &mut MappingReader,
+        naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
-    ) -> Option<Placing> {
+    ) -> Option<LockPlacement> {
         if let (Some(layout), true) = (self.foreign(), fence.is_present("keys")) {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.word());
             let fault = Diagnostic::new(Code::NotInLayout, message);
@@ -54,13 +57,13 @@ impl<'n> WrittenLayout<'n> {
     /// The same, of a field that names one key.
     pub(super) fn of_one(
         &self,
-        fence: &mut Block,
-        naming: &Naming,
+        fence: &mut MappingReader,
+        naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
-    ) -> Option<Placing> {
+    ) -> Option<LockPlacement> {
         let Some(layout) = self.foreign() else {
             self.native(fence);
-            return self.layout.map(|_| Placing::Native);
+            return self.layout.map(|_| LockPlacement::Native);
         };
         let Some(path) = self.path else {
             if !fence.is_present("lock_path") {
@@ -72,7 +75,7 @@ impl<'n> WrittenLayout<'n> {
         };
         let [key] = keys? else { return None };
         match LockPath::parse(&path.text, key) {
-            Ok(path) => Some(Placing::Foreign { layout, path }),
+            Ok(path) => Some(LockPlacement::Foreign { layout, path }),
             Err(bad) => {
                 fence.faults().push(malformed(naming, path, bad));
                 None
@@ -80,7 +83,7 @@ impl<'n> WrittenLayout<'n> {
         }
     }
 
-    fn native(&self, fence: &mut Block) {
+    fn native(&self, fence: &mut MappingReader) {
         if self.path.is_some() && self.layout.is_some() {
             let message = "`lock_path` has no effect without a `layout`: native locks lie below the root";
             let remedy = "leave it out, or write which programs have locks there: `layout: curator-mutex`";
@@ -89,18 +92,20 @@ impl<'n> WrittenLayout<'n> {
     }
 }
 
-fn malformed(naming: &Naming, path: &Scalar, bad: BadLockPath) -> Diagnostic {
+fn malformed(naming: &TemplateContext, path: &Scalar, bad: ParseLockPathError) -> Diagnostic {
     let route = naming.route;
     let place = path.part(bad.span.clone());
     match bad.why {
-        WhyNot::Template(why) => {
-            let naming = Naming { what: What::LockPath, ..*naming };
-            key::malformed(&naming, path, BadKeyTemplate { span: bad.span, why })
+        LockPathErrorKind::Template(why) => {
+            let naming = TemplateContext { what: TemplateKind::LockPath, ..*naming };
+            key::malformed(&naming, path, ParseKeyTemplateError { span: bad.span, why })
         }
-        WhyNot::Path(why) => Diagnostic::new(Code::BadLockPath, format!("the lock path of {route} {why}"))
-            .at(place)
-            .remedy("write a path such as `/app/locks/{path.id}`"),
-        WhyNot::NotOfKey(name) => {
+        LockPathErrorKind::Path(why) => {
+            Diagnostic::new(Code::BadLockPath, format!("the lock path of {route} {why}"))
+                .at(place)
+                .remedy("write a path such as `/app/locks/{path.id}`")
+        }
+        LockPathErrorKind::NotInKey(name) => {
             let message = format!(
                 "the lock path of {route} uses `{{{name}}}`, which its key does not, or not in this form: one key \
                  could have two locks"
@@ -112,19 +117,19 @@ fn malformed(naming: &Naming, path: &Scalar, bad: BadLockPath) -> Diagnostic {
 }
 
 /// Refuses modes that the layout does not have.
-pub(super) fn shared(fence: &mut Block, layout: Option<Foreign>, mode: ModeRule) {
+pub(super) fn shared(fence: &mut MappingReader, layout: Option<ForeignLayout>, mode: ModeRule) {
     let Some(layout) = layout.filter(|_| mode.shares()) else { return };
     let field = if fence.is_present("mode") { "mode" } else { "layout" };
     if !layout.shares() {
         let message = format!("`mode: {}` does not exist with `layout: {}`", mode.word(), layout.word());
         let remedy = match layout {
-            Foreign::CuratorMutex => {
+            ForeignLayout::CuratorMutex => {
                 "write `mode: exclusive`; readers hold together with Curator's read/write lock, `layout: curator-rw`"
             }
             _ => "write `mode: exclusive`: every contender for the node excludes every other",
         };
         fence.fault(field, Diagnostic::new(Code::NotInLayout, message).remedy(remedy));
-    } else if layout == Foreign::Kazoo {
+    } else if layout == ForeignLayout::Kazoo {
         let message = "a program with a kazoo `Lock` does not wait for those who share the key here";
         let remedy =
             "write `mode: exclusive`, unless every other program takes a `WriteLock` or a `ReadLock` there";
@@ -135,15 +140,15 @@ pub(super) fn shared(fence: &mut Block, layout: Option<Foreign>, mode: ModeRule)
 /// Refuses lock paths at which somebody else keeps nodes.
 pub(super) fn taken<'r>(
     root: &str,
-    fences: impl Iterator<Item = (&'r str, &'r Placing, Place)>,
-    faults: &Faults,
+    fences: impl Iterator<Item = (&'r str, &'r LockPlacement, SourceSpan)>,
+    faults: &Diagnostics,
 ) {
     for (route, placing, place) in fences {
-        let Placing::Foreign { path, .. } = placing else { continue };
+        let LockPlacement::Foreign { path, .. } = placing else { continue };
         for (owner, what) in
             [(root, "the gateways keep their own nodes"), ("/zookeeper", "ZooKeeper keeps its own")]
         {
-            if path.glob().meets(&Glob::text(owner)) != Meeting::Never {
+            if path.glob().meets(&Glob::text(owner)) != GlobRelation::Disjoint {
                 let message = format!("the lock path of route `{route}` can lie at `{owner}`, where {what}");
                 let remedy =
                     "write a path whose first names are others, or give the installation another `root`";

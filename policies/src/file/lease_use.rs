@@ -1,21 +1,22 @@
 //! Reads whether requests of a fence run under the lease of a client, and refuses that where they could not.
 
-use super::block::Block;
+use super::block::MappingReader;
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Fence, LargeBodies, LeaseUse, Level, Nested},
+    plan::{Enforcement, Fence, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequests},
 };
 
-const USES: [(&str, LeaseUse); 2] = [("optional", LeaseUse::Optional), ("required", LeaseUse::Required)];
+const USES: [(&str, LeasePolicy); 2] =
+    [("optional", LeasePolicy::Optional), ("required", LeasePolicy::Required)];
 
-pub(super) fn lease(fence: &mut Block) -> LeaseUse {
+pub(super) fn lease(fence: &mut MappingReader) -> LeasePolicy {
     fence.word("lease", &USES).unwrap_or_default()
 }
 
 /// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named
 /// by its request, so a repeat is recognised under any lock.
-pub(super) fn check(block: &mut Block, fence: &Fence, level: Option<Level>) {
-    if fence.lease == LeaseUse::Never {
+pub(super) fn check(block: &mut MappingReader, fence: &Fence, level: Option<FencingLevel>) {
+    if fence.lease == LeasePolicy::Never {
         return;
     }
     let foreign = fence.locks().any(|(_, placing)| placing.layout().foreign().is_some());
@@ -29,18 +30,18 @@ pub(super) fn check(block: &mut Block, fence: &Fence, level: Option<Level>) {
             "its upstream has `fencing: delay`, and a lease that is handed on waits for no delay",
             "leave `lease` out, or put a guard beside the service",
         )
-    } else if fence.enforce == Enforce::Observe {
+    } else if fence.enforce == Enforcement::Observe {
         (
             "it only observes: requests without a lease would pass beside the client that holds one",
             "write `enforce: refuse` here, or leave `lease` out until then",
         )
-    } else if fence.nested == Nested::Allow {
+    } else if fence.nested == NestedRequests::Allow {
         (
             "services may call back: a call runs inside a dispatch of the gateway, and this one is of a client, which can end it \
              at any time",
             "write `nested: ignore` here, or leave `lease` out",
         )
-    } else if fence.large_bodies != LargeBodies::Refuse {
+    } else if fence.large_bodies != LargeBodyPolicy::Refuse {
         (
             "it streams bodies, and only a body that was taken in full can be sent on to the gateway that has the lease",
             "leave `large_bodies` out, and raise `limits.max_body` instead",

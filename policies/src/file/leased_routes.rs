@@ -1,21 +1,21 @@
 //! Compares the leases of a policy with its fenced routes: each route that asks for a lease can get one, and no lease
 //! takes another lock for a key than a route does.
 
-use super::{faults::Faults, fence::Fenced, leases::Granting};
+use super::{faults::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{KeyTemplate, Meeting},
-    plan::{LeaseUse, Leases, Level, Placing, Principal},
+    key::{GlobRelation, KeyTemplate},
+    plan::{FencingLevel, LeasePlan, LeasePolicy, LockPlacement, Principal},
 };
 
 /// A fenced route: its name, its fence, and the level of its upstream.
-pub(super) type LeasableRoute<'r> = (&'r str, &'r Fenced, Option<Level>);
+pub(super) type LeasableRoute<'r> = (&'r str, &'r ParsedFence, Option<FencingLevel>);
 
-pub(super) fn check(routes: &[LeasableRoute], granting: &Granting, faults: &Faults) {
+pub(super) fn check(routes: &[LeasableRoute], granting: &ParsedLeases, faults: &Diagnostics) {
     match granting {
-        Granting::Nothing => routes.iter().for_each(|route| nobody_grants(route, faults)),
-        Granting::Badly => {}
-        Granting::Leases(leases) => {
+        ParsedLeases::Absent => routes.iter().for_each(|route| nobody_grants(route, faults)),
+        ParsedLeases::Invalid => {}
+        ParsedLeases::Leases(leases) => {
             for route in routes {
                 nobody_may(route, leases, faults);
                 locks_elsewhere(route, leases, faults);
@@ -25,13 +25,13 @@ pub(super) fn check(routes: &[LeasableRoute], granting: &Granting, faults: &Faul
 }
 
 /// Reports a route that uses leases although the policy grants none.
-fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Faults) {
+fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
     let (code, message) = match fenced.fence.lease {
-        LeaseUse::Never => return,
-        LeaseUse::Optional => {
+        LeasePolicy::Never => return,
+        LeasePolicy::Optional => {
             (Code::NoEffect, "`lease: optional` has no effect: the policy has no `leases`".to_owned())
         }
-        LeaseUse::Required => {
+        LeasePolicy::Required => {
             let message = format!(
                 "route `{name}` refuses every request: it asks for a lease, and the policy has no `leases`"
             );
@@ -43,8 +43,8 @@ fn nobody_grants((name, fenced, _): &LeasableRoute, faults: &Faults) {
 }
 
 /// Reports a route that requires a lease of keys that no principal may hold.
-fn nobody_may((name, fenced, _): &LeasableRoute, leases: &Leases, faults: &Faults) {
-    if fenced.fence.lease != LeaseUse::Required {
+fn nobody_may((name, fenced, _): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
+    if fenced.fence.lease != LeasePolicy::Required {
         return;
     }
     let may = |principal: &Principal| fenced.fence.templates().all(|key| covers(principal, key));
@@ -59,9 +59,9 @@ fn nobody_may((name, fenced, _): &LeasableRoute, leases: &Leases, faults: &Fault
 
 /// Reports a principal who may hold keys that a route locks elsewhere. A lease takes the native lock of its key and
 /// waits for no delay.
-fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &Leases, faults: &Faults) {
+fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
     let delayed = level.is_some_and(|level| level.delay().is_some());
-    let elsewhere = |placing: &Placing| delayed || placing.layout().foreign().is_some();
+    let elsewhere = |placing: &LockPlacement| delayed || placing.layout().foreign().is_some();
     let unlike = fenced.fence.locks().filter(|(_, placing)| elsewhere(placing));
     let both = unlike.flat_map(|(key, _)| leases.principals.iter().map(move |principal| (key, principal)));
     let Some((_, principal)) = both.into_iter().find(|(key, principal)| covers(principal, key)) else {
@@ -77,5 +77,5 @@ fn locks_elsewhere((name, fenced, level): &LeasableRoute, leases: &Leases, fault
 }
 
 fn covers(principal: &Principal, key: &KeyTemplate) -> bool {
-    principal.keys.iter().any(|pattern| pattern.glob().meets(&key.glob()) == Meeting::Same)
+    principal.keys.iter().any(|pattern| pattern.glob().meets(&key.glob()) == GlobRelation::Overlapping)
 }

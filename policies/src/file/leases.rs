@@ -2,70 +2,70 @@
 
 use std::time::Duration;
 
-use super::{block::Block, principals, scalar};
+use super::{block::MappingReader, principals, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Leases, Listener},
+    plan::{LeasePlan, Listener},
 };
 
 /// What a file says about leases.
 #[derive(Debug)]
-pub(super) enum Granting {
-    Nothing,
+pub(super) enum ParsedLeases {
+    Absent,
     /// The file has `leases` with a mistake, which a fault has told.
-    Badly,
-    Leases(Leases),
+    Invalid,
+    Leases(LeasePlan),
 }
 
-impl Granting {
-    pub(super) fn into_leases(self) -> Option<Leases> {
+impl ParsedLeases {
+    pub(super) fn into_leases(self) -> Option<LeasePlan> {
         match self {
-            Self::Nothing | Self::Badly => None,
+            Self::Absent | Self::Invalid => None,
             Self::Leases(leases) => Some(leases),
         }
     }
 }
 
 /// `listener` is where clients connect, if that is known.
-pub(super) fn leases(file: &mut Block, listener: Option<&Listener>) -> Granting {
+pub(super) fn leases(file: &mut MappingReader, listener: Option<&Listener>) -> ParsedLeases {
     // For a section that is absent, no fault about its parts is told.
     if !file.is_present("leases") {
-        return Granting::Nothing;
+        return ParsedLeases::Absent;
     }
     let read = file.inner("leases", |block| {
-        let ttl = Ttl::read(block);
-        let max_age = block.value("max_age", scalar::keep).unwrap_or(Leases::MAX_AGE);
+        let ttl = TtlBounds::read(block);
+        let max_age = block.value("max_age", scalar::keep).unwrap_or(LeasePlan::MAX_AGE);
         in_order(block, ("max_ttl", ttl.max), ("max_age", max_age), "no lease gets that old");
-        let max_wait = block.value("max_wait", scalar::duration).unwrap_or(Leases::MAX_WAIT);
-        let most = block.value("most", scalar::limit).unwrap_or(Leases::MOST);
+        let max_wait = block.value("max_wait", scalar::duration).unwrap_or(LeasePlan::MAX_WAIT);
+        let most = block.value("most", scalar::limit).unwrap_or(LeasePlan::MOST);
         let per_principal = block.value("per_principal", scalar::limit);
         let principals = principals::principals(block);
         principals::can_show(block, principals.as_deref().unwrap_or_default(), listener);
-        Some(Leases {
+        Some(LeasePlan {
             min_ttl: ttl.min,
             max_ttl: ttl.max,
             default_ttl: ttl.usual,
             max_wait,
             max_age,
             most,
-            per_principal: per_principal.unwrap_or(Leases::PER_PRINCIPAL.min(most)),
+            per_principal: per_principal.unwrap_or(LeasePlan::PER_PRINCIPAL.min(most)),
             principals: principals?.into_iter().map(|written| written.principal).collect(),
         })
     });
-    read.flatten().map_or(Granting::Badly, Granting::Leases)
+    read.flatten().map_or(ParsedLeases::Invalid, ParsedLeases::Leases)
 }
 
 /// The bounds for the time to live of a lease.
-struct Ttl {
+struct TtlBounds {
     min: Duration,
     usual: Duration,
     max: Duration,
 }
 
-impl Ttl {
-    fn read(block: &mut Block) -> Self {
-        let min = block.value("min_ttl", scalar::time_limit).unwrap_or(Leases::MIN_TTL);
-        let max = block.value("max_ttl", scalar::time_limit).unwrap_or(Leases::MAX_TTL);
+impl TtlBounds {
+    fn read(block: &mut MappingReader) -> Self {
+        let min = block.value("min_ttl", scalar::time_limit).unwrap_or(LeasePlan::MIN_TTL);
+        let max = block.value("max_ttl", scalar::time_limit).unwrap_or(LeasePlan::MAX_TTL);
         let usual = block.value("default_ttl", scalar::time_limit);
         in_order(block, ("min_ttl", min), ("max_ttl", max), "no lease can be asked for");
         if let Some(usual) = usual {
@@ -75,13 +75,13 @@ impl Ttl {
         }
         // For bad bounds a fault was told already.
         let within = |ttl: Duration| ttl.min(max).max(min);
-        Self { min, usual: usual.unwrap_or_else(|| within(Leases::TTL)), max }
+        Self { min, usual: usual.unwrap_or_else(|| within(LeasePlan::TTL)), max }
     }
 }
 
 /// Reports two durations that are in the wrong order, at one that the file writes.
 fn in_order(
-    block: &mut Block,
+    block: &mut MappingReader,
     (less, shorter): (&'static str, Duration),
     (more, longer): (&'static str, Duration),
     why: &str,

@@ -4,32 +4,36 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{bind::bind, block::Block, faults::Faults, scalar, served_tls};
+use super::{bind::bind, block::MappingReader, faults::Diagnostics, scalar, served_tls};
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
-    host::{Hosts, Served},
-    plan::{Limits, Listener, Protocols, ProxyProtocol, Timeouts, Upstream, body_memory},
-    trusted_proxies::{self, Trust},
+    diagnose::{Code, Diagnostic, SourceSpan},
+    host::{HostMatcher, HostPattern},
+    plan::{
+        Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol, Upstream, body_memory,
+    },
+    trusted_proxies::{self, TrustedProxies},
 };
 
 /// A listener as it was read.
-pub(super) struct WrittenListener {
+pub(super) struct ParsedListener {
     pub(super) listener: Listener,
     /// The place of `limits.buffered`.
-    memory: Place,
+    memory: SourceSpan,
     /// The place of `timeouts.drain`, where it is written.
-    drain: Option<Place>,
+    drain: Option<SourceSpan>,
 }
 
 /// The one entry of `listeners`.
-pub(super) fn listener(policy: &mut Block) -> Option<WrittenListener> {
+pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
     policy.require("listeners", "listeners: {public: {address: 0.0.0.0:8080}}");
     let faults = policy.faults();
     let entries = policy.entries("listeners");
     let mut listeners = entries.iter().map(|(key, node)| {
         let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
         let what = format!("listener `{}`", key.text);
-        Block::read(Some(node), what, key.place, faults, |block| one(block, name, Trust::default()))?
+        MappingReader::read(Some(node), what, key.place, faults, |block| {
+            one(block, name, TrustedProxies::default())
+        })?
     });
     let first = listeners.next().flatten();
     // Read the other listeners as well, so that one report has all mistakes.
@@ -52,14 +56,14 @@ pub(super) fn listener(policy: &mut Block) -> Option<WrittenListener> {
 
 /// The one listener of a process that needs no name for it. The clients of a guard are gateways, which speak for
 /// their own clients.
-pub(super) fn unnamed(file: &mut Block, name: &str) -> Option<WrittenListener> {
+pub(super) fn unnamed(file: &mut MappingReader, name: &str) -> Option<ParsedListener> {
     file.require("listener", "listener: {address: 0.0.0.0:8080}");
     file.is_present("listener")
-        .then(|| file.inner("listener", |block| one(block, Some(name.into()), Trust::everybody())))
+        .then(|| file.inner("listener", |block| one(block, Some(name.into()), TrustedProxies::everybody())))
         .flatten()?
 }
 
-fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<WrittenListener> {
+fn one(block: &mut MappingReader, name: Option<String>, speaking: TrustedProxies) -> Option<ParsedListener> {
     let address = bind(block);
     let protocols = protocols(block);
     let tls = served_tls::tls(block);
@@ -69,7 +73,7 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Writt
         (timeouts(block), block.is_present("drain").then(|| block.place_of("drain")))
     });
     let (timeouts, drain) = timeouts.unzip();
-    let trusted = block.values("trusted_peers", network).map_or(speaking, Trust::of);
+    let trusted = block.values("trusted_peers", network).map_or(speaking, TrustedProxies::of);
     let proxy_protocol = proxy_protocol(block, &trusted);
     let hosts = hosts(block);
     let listener = Listener {
@@ -83,7 +87,7 @@ fn one(block: &mut Block, name: Option<String>, speaking: Trust) -> Option<Writt
         limits: limits?,
         timeouts: timeouts?,
     };
-    Some(WrittenListener { listener, memory: memory?, drain: drain? })
+    Some(ParsedListener { listener, memory: memory?, drain: drain? })
 }
 
 fn network(text: &str) -> Result<IpNet, Diagnostic> {
@@ -93,23 +97,23 @@ fn network(text: &str) -> Result<IpNet, Diagnostic> {
     })
 }
 
-pub(super) fn served(text: &str) -> Result<Served, Diagnostic> {
-    Served::parse(text).map_err(|bad| {
+pub(super) fn served(text: &str) -> Result<HostPattern, Diagnostic> {
+    HostPattern::parse(text).map_err(|bad| {
         let remedy = "write `pay.example`, or `*.pay.example` for all below it; ports do not count";
         Diagnostic::new(Code::BadHosts, format!("`{text}` is {bad}")).remedy(remedy)
     })
 }
 
-pub(super) fn hosts(block: &mut Block) -> Hosts {
+pub(super) fn hosts(block: &mut MappingReader) -> HostMatcher {
     let served = block.values("hosts", served);
     if served.as_ref().is_some_and(Vec::is_empty) {
         let fault = Diagnostic::new(Code::BadHosts, "an empty list of hosts refuses everything");
         block.fault("hosts", fault.remedy("leave the field out, and every host is served"));
     }
-    served.map_or(Hosts::Any, Hosts::Only)
+    served.map_or(HostMatcher::Any, HostMatcher::Only)
 }
 
-fn proxy_protocol(block: &mut Block, trusted: &Trust) -> ProxyProtocol {
+fn proxy_protocol(block: &mut MappingReader, trusted: &TrustedProxies) -> ProxyProtocol {
     let words = [("off", ProxyProtocol::Off), ("require", ProxyProtocol::Require)];
     let written = block.word("proxy_protocol", &words).unwrap_or(ProxyProtocol::Off);
     if written == ProxyProtocol::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
@@ -125,8 +129,8 @@ fn proxy_protocol(block: &mut Block, trusted: &Trust) -> ProxyProtocol {
     written
 }
 
-fn protocols(block: &mut Block) -> Protocols {
-    let Some(spoken) = block.values("protocols", protocol) else { return Protocols::Both };
+fn protocols(block: &mut MappingReader) -> ListenerProtocols {
+    let Some(spoken) = block.values("protocols", protocol) else { return ListenerProtocols::Both };
     if spoken.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of protocols is empty");
         block.fault("protocols", fault.remedy("write `[http1, http2]`, or leave it out"));
@@ -134,14 +138,14 @@ fn protocols(block: &mut Block) -> Protocols {
     // An empty list has its fault, so the value here never becomes part of a plan.
     spoken
         .into_iter()
-        .reduce(|one, other| if one == other { one } else { Protocols::Both })
-        .unwrap_or(Protocols::Both)
+        .reduce(|one, other| if one == other { one } else { ListenerProtocols::Both })
+        .unwrap_or(ListenerProtocols::Both)
 }
 
-fn protocol(text: &str) -> Result<Protocols, Diagnostic> {
+fn protocol(text: &str) -> Result<ListenerProtocols, Diagnostic> {
     match text {
-        "http1" => Ok(Protocols::Http1),
-        "http2" => Ok(Protocols::Http2),
+        "http1" => Ok(ListenerProtocols::Http1),
+        "http2" => Ok(ListenerProtocols::Http2),
         _ => {
             let message = format!("`{text}` is not a value of `protocols`");
             Err(Diagnostic::new(Code::UnknownValue, message).known(text, &["http1", "http2"], str::to_owned))
@@ -149,8 +153,8 @@ fn protocol(text: &str) -> Result<Protocols, Diagnostic> {
     }
 }
 
-fn limits(block: &mut Block) -> Limits {
-    Limits {
+fn limits(block: &mut MappingReader) -> ListenerLimits {
+    ListenerLimits {
         connections: block.value("connections", scalar::limit).unwrap_or(4000),
         connections_per_client: block.value("connections_per_client", scalar::limit),
         in_flight: block.value("in_flight", scalar::limit).unwrap_or(10_000),
@@ -163,11 +167,11 @@ fn limits(block: &mut Block) -> Limits {
     }
 }
 
-impl WrittenListener {
+impl ParsedListener {
     /// For processes that take bodies in full. A body within `max_body` that never fits into the memory would be
     /// refused for ever.
-    pub(super) fn has_room(&self, faults: &Faults) {
-        let Limits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
+    pub(super) fn has_room(&self, faults: &Diagnostics) {
+        let ListenerLimits { max_body, buffered: Some(buffered), .. } = self.listener.limits else { return };
         let (largest, least) = (body_memory::largest(buffered), body_memory::least(max_body));
         if largest < max_body {
             let message = format!(
@@ -183,8 +187,8 @@ impl WrittenListener {
     /// with fenced requests, and the place of each one's response timeout.
     pub(super) fn warn_of_short_drain<'u>(
         &self,
-        upstreams: impl Iterator<Item = (&'u Upstream, Place)>,
-        faults: &Faults,
+        upstreams: impl Iterator<Item = (&'u Upstream, SourceSpan)>,
+        faults: &Diagnostics,
     ) {
         let drain = self.listener.timeouts.drain;
         let longest = upstreams.max_by_key(|(upstream, _)| upstream.response_timeout);
@@ -207,10 +211,10 @@ impl WrittenListener {
     }
 }
 
-fn timeouts(block: &mut Block) -> Timeouts {
+fn timeouts(block: &mut MappingReader) -> ListenerTimeouts {
     let mut limit =
         |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
-    Timeouts {
+    ListenerTimeouts {
         tls_handshake: limit("tls_handshake", 5),
         detect: limit("detect", 5),
         request_headers: limit("request_headers", 10),

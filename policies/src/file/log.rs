@@ -3,42 +3,49 @@
 use std::sync::Arc;
 
 use super::{
-    block::Block,
+    block::MappingReader,
     scalar::{self, Scheme},
 };
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Access, KeysShown, Log, Traces},
+    plan::{AccessLogTarget, KeyVisibility, LogSettings, TraceExport},
 };
 
-pub(super) fn log(block: &mut Block) -> Log {
-    let read = |block: &mut Block| {
-        let access = block.word("access", &[("off", Access::Off), ("stdout", Access::Stdout)]);
-        let words = [("plain", KeysShown::Plain), ("hash", KeysShown::Hash), ("off", KeysShown::Off)];
+pub(super) fn log(block: &mut MappingReader) -> LogSettings {
+    let read = |block: &mut MappingReader| {
+        let access =
+            block.word("access", &[("off", AccessLogTarget::Off), ("stdout", AccessLogTarget::Stdout)]);
+        let words =
+            [("plain", KeyVisibility::Plain), ("hash", KeyVisibility::Hash), ("off", KeyVisibility::Off)];
         let keys = block.word("keys", &words).unwrap_or_default();
         let key_secret_file = block.value("key_secret_file", scalar::file);
-        if key_secret_file.is_some() && keys != KeysShown::Hash {
+        if key_secret_file.is_some() && keys != KeyVisibility::Hash {
             let message = "`key_secret_file` has no effect where keys are not hashed";
             let remedy = "add `keys: hash`, or leave it out";
             block.fault("key_secret_file", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
         }
-        Log { access: access.unwrap_or_default(), keys, key_secret_file, traces: traces(block).map(Arc::new) }
+        LogSettings {
+            access: access.unwrap_or_default(),
+            keys,
+            key_secret_file,
+            traces: traces(block).map(Arc::new),
+        }
     };
     block.inner("log", read).unwrap_or_default()
 }
 
-fn traces(block: &mut Block) -> Option<Traces> {
+fn traces(block: &mut MappingReader) -> Option<TraceExport> {
     if !block.is_present("traces") {
         return None;
     }
     let place = block.place_of("traces");
     block.faults().asks_for_traces(place);
-    let read = |block: &mut Block| {
+    let read = |block: &mut MappingReader| {
         block.require("endpoint", "endpoint: http://127.0.0.1:4318");
         let collector = block.value("endpoint", collector);
         let service_name = block.value("service_name", scalar::name);
         let one_in = block.value("one_in", scalar::limit).unwrap_or(1);
-        Some(Traces {
+        Some(TraceExport {
             collector: collector?,
             service_name: service_name.unwrap_or_else(|| "fencegate".to_owned()),
             one_in: u32::try_from(one_in).unwrap_or(u32::MAX),

@@ -1,15 +1,15 @@
 //! Finds the remedy for an unknown field: the field exists elsewhere, has another name, or lacks a space.
 
 /// Fields that are often written one level too high or too low.
-struct Home {
+struct FieldLocation {
     name: &'static str,
     fields: &'static [&'static str],
     /// How messages begin to name the mappings in which a user would look for these fields.
     near: &'static [&'static str],
 }
 
-const HOMES: [Home; 6] = [
-    Home {
+const HOMES: [FieldLocation; 6] = [
+    FieldLocation {
         name: "fence",
         fields: &[
             "key",
@@ -32,27 +32,27 @@ const HOMES: [Home; 6] = [
         ],
         near: &["route ", "a route", "`match`", "`hold`", "`once`"],
     },
-    Home {
+    FieldLocation {
         name: "hold",
         fields: &["linger", "max_local", "max_hold", "max_tenure"],
         near: &["route ", "a route", "`fence`", "`defaults`", "the policy"],
     },
-    Home {
+    FieldLocation {
         name: "match",
         fields: &["path", "methods", "hosts", "headers", "query"],
         near: &["route ", "a route", "`fence`"],
     },
-    Home {
+    FieldLocation {
         name: "limits",
         fields: &["connections", "in_flight", "per_client", "max_header", "max_body", "buffered"],
         near: &["listener ", "`listener`", "the "],
     },
-    Home {
+    FieldLocation {
         name: "timeouts",
         fields: &["drain", "request_headers", "request_body", "response_write", "tls_handshake"],
         near: &["listener ", "`listener`", "the ", "`limits`"],
     },
-    Home {
+    FieldLocation {
         name: "zookeeper",
         fields: &["servers", "root", "session_timeout", "safety_margin", "sessions"],
         near: &["the policy"],
@@ -83,7 +83,7 @@ pub(super) fn remedy(written: &str, what: &str, asked: &[&str]) -> Option<String
     {
         return Some(format!("did you mean `{meant}`?"));
     }
-    let near = |home: &&Home| home.near.iter().any(|near| what.starts_with(near));
+    let near = |home: &&FieldLocation| home.near.iter().any(|near| what.starts_with(near));
     let home = HOMES.iter().filter(near).find(|home| home.fields.contains(&written))?;
     Some(format!("`{written}` is a field of `{}`", home.name))
 }

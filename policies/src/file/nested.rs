@@ -1,17 +1,18 @@
 //! Reads whether a service may call back under the lock that it holds, and refuses that where nothing could prove the call.
 
-use super::block::Block;
+use super::block::MappingReader;
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::Nested,
+    plan::NestedRequests,
 };
 
-const NESTED: [(&str, Nested); 2] = [("ignore", Nested::Ignore), ("allow", Nested::Allow)];
+const NESTED: [(&str, NestedRequests); 2] =
+    [("ignore", NestedRequests::Ignore), ("allow", NestedRequests::Allow)];
 
 /// `signs`: the file has a key to sign tickets with.
-pub(super) fn nested(block: &mut Block, signs: bool) -> Option<Nested> {
+pub(super) fn nested(block: &mut MappingReader, signs: bool) -> Option<NestedRequests> {
     let written = block.word("nested", &NESTED);
-    if written == Some(Nested::Allow) && !signs {
+    if written == Some(NestedRequests::Allow) && !signs {
         let message = "a service cannot prove what it calls back for: the policy has no `tickets`, \
                        so nothing is signed that it could show";
         let remedy = "make a key with `fencegate keys new KEYFILE`, and add `tickets: {signing_key_file: /run/secrets/fencegate-ed25519}` \

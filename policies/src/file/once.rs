@@ -1,26 +1,30 @@
 //! Reads which requests of a route are operations that happen at most once.
 
 use super::{
-    block::Block,
-    key::{self, Naming, What},
+    block::MappingReader,
+    key::{self, TemplateContext, TemplateKind},
     scalar,
 };
 use crate::{
     diagnose::{Code, Diagnostic},
     key::KeyTemplate,
-    plan::{Ending, Enforce, Level, Memory, ModeRule, Once, OnceStore},
+    plan::{Enforcement, FencingLevel, ModeRule, OnceRule, OnceStore, OperationEnd, OperationQuota},
 };
 
 /// Other settings that matter for `once`.
-pub(super) struct Fencing {
+pub(super) struct FencingContext {
     /// `None` where the upstream is not known.
-    pub(super) level: Option<Level>,
+    pub(super) level: Option<FencingLevel>,
     pub(super) mode: ModeRule,
-    pub(super) enforce: Enforce,
+    pub(super) enforce: Enforcement,
 }
 
 /// `Some(None)` where the fence has no `once`, `None` where it is bad.
-pub(super) fn once(fence: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Option<Once>> {
+pub(super) fn once(
+    fence: &mut MappingReader,
+    naming: &TemplateContext,
+    fencing: &FencingContext,
+) -> Option<Option<OnceRule>> {
     if !fence.is_present("once") {
         return Some(None);
     }
@@ -29,15 +33,23 @@ pub(super) fn once(fence: &mut Block, naming: &Naming, fencing: &Fencing) -> Opt
     fence.inner("once", |block| settings(block, naming, fencing))?.map(Some)
 }
 
-fn settings(block: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Once> {
+fn settings(
+    block: &mut MappingReader,
+    naming: &TemplateContext,
+    fencing: &FencingContext,
+) -> Option<OnceRule> {
     let store = block.word("store", &[("guard", OnceStore::Guard), ("zookeeper", OnceStore::ZooKeeper)]);
     let store = agreed(block, store, fencing.level);
-    let operation = Naming { what: What::Operation, ..*naming };
-    let key =
-        if block.is_present("key") { template(block, "key", &operation) } else { Some(Once::default_key()) };
+    let operation = TemplateContext { what: TemplateKind::Operation, ..*naming };
+    let key = if block.is_present("key") {
+        template(block, "key", &operation)
+    } else {
+        Some(OnceRule::default_key())
+    };
     constant(block, key.as_ref(), naming);
     let whose = block.is_present("principal");
-    let principal = template(block, "principal", &Naming { what: What::Principal, ..*naming });
+    let principal =
+        template(block, "principal", &TemplateContext { what: TemplateKind::Principal, ..*naming });
     let scope = block.value("scope", scalar::name);
     let required = block.word("required", &[("true", true), ("false", false)]);
     let keep = block.value("keep", scalar::keep);
@@ -46,13 +58,13 @@ fn settings(block: &mut Block, naming: &Naming, fencing: &Fencing) -> Option<Onc
     if whose && principal.is_none() {
         return None;
     }
-    Some(Once {
+    Some(OnceRule {
         store: store?,
         key: key?,
         principal,
         scope: scope.unwrap_or_default(),
         required: required.unwrap_or(true),
-        keep: keep.unwrap_or(Once::KEEP),
+        keep: keep.unwrap_or(OnceRule::KEEP),
         finals: finals.unwrap_or_default(),
         memory,
     })
@@ -63,14 +75,14 @@ pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
     let remedy =
         "there are 401, 403, 408, 421, 425, 429 and those from 500 to 599; all others always are an end";
     let status = scalar::status(text, 400..=599, remedy)?;
-    match Ending::of(status, &[]) {
-        Ending::Over => scalar::status(text, 500..=599, remedy),
-        Ending::NotTakenUp | Ending::Unknown => Ok(status),
+    match OperationEnd::of(status, &[]) {
+        OperationEnd::Final => scalar::status(text, 500..=599, remedy),
+        OperationEnd::NotStarted | OperationEnd::Unknown => Ok(status),
     }
 }
 
 /// `whose`: the route has `principal`.
-fn memory(block: &mut Block, store: Option<OnceStore>, whose: bool) -> Memory {
+fn memory(block: &mut MappingReader, store: Option<OnceStore>, whose: bool) -> OperationQuota {
     let route = block.value("share", scalar::limit);
     let client = block.value("client_share", scalar::limit);
     for field in ["share", "client_share"] {
@@ -87,23 +99,27 @@ fn memory(block: &mut Block, store: Option<OnceStore>, whose: bool) -> Memory {
         let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {why}"));
         block.fault(field, fault.remedy(remedy));
     }
-    Memory {
-        route: route.unwrap_or(Once::SHARE),
-        client: whose.then(|| client.unwrap_or(Once::CLIENT_SHARE)),
+    OperationQuota {
+        route: route.unwrap_or(OnceRule::SHARE),
+        client: whose.then(|| client.unwrap_or(OnceRule::CLIENT_SHARE)),
     }
 }
 
-fn template(block: &mut Block, field: &'static str, naming: &Naming) -> Option<KeyTemplate> {
+fn template(block: &mut MappingReader, field: &'static str, naming: &TemplateContext) -> Option<KeyTemplate> {
     let faults = block.faults();
     key::template(block.scalar(field)?, naming, faults)
 }
 
 /// The store that the level of the upstream allows. A guard remembers what it lets through. For upstreams without a
 /// guard, ZooKeeper remembers.
-fn agreed(block: &mut Block, store: Option<OnceStore>, level: Option<Level>) -> Option<OnceStore> {
+fn agreed(
+    block: &mut MappingReader,
+    store: Option<OnceStore>,
+    level: Option<FencingLevel>,
+) -> Option<OnceStore> {
     let fit = match level? {
-        Level::Guard => OnceStore::Guard,
-        Level::None | Level::Delay(_) | Level::Upstream => OnceStore::ZooKeeper,
+        FencingLevel::Guard => OnceStore::Guard,
+        FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => OnceStore::ZooKeeper,
     };
     let (message, remedy) = match store.unwrap_or(fit) {
         store if store == fit => return Some(fit),
@@ -120,7 +136,7 @@ fn agreed(block: &mut Block, store: Option<OnceStore>, level: Option<Level>) -> 
     None
 }
 
-fn constant(block: &mut Block, key: Option<&KeyTemplate>, naming: &Naming) {
+fn constant(block: &mut MappingReader, key: Option<&KeyTemplate>, naming: &TemplateContext) {
     if key.is_some_and(|key| key.variables().next().is_none()) {
         let message =
             format!("all requests of {} would be one operation: its name has no variable", naming.route);
@@ -130,7 +146,7 @@ fn constant(block: &mut Block, key: Option<&KeyTemplate>, naming: &Naming) {
     }
 }
 
-fn shared(fence: &mut Block, fencing: &Fencing) {
+fn shared(fence: &mut MappingReader, fencing: &FencingContext) {
     if fencing.mode == ModeRule::Shared {
         let message = "`once` is for requests that change something, and those of a shared key only read";
         let remedy = "write `mode: exclusive`, or leave `once` out";
@@ -138,8 +154,8 @@ fn shared(fence: &mut Block, fencing: &Fencing) {
     }
 }
 
-fn observed(fence: &mut Block, fencing: &Fencing) {
-    if fencing.enforce == Enforce::Observe {
+fn observed(fence: &mut MappingReader, fencing: &FencingContext) {
+    if fencing.enforce == Enforcement::Observe {
         let message = "with `enforce: observe`, a repeated operation is reported and happens again";
         let remedy = "write `enforce: refuse` for a route whose operations must happen at most once";
         fence.fault("once", Diagnostic::new(Code::Observed, message).remedy(remedy));

@@ -6,18 +6,18 @@ use std::{
     fmt::Display,
 };
 
-use super::{block::Block, scalar};
+use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{KeyTemplate, Pointer, Source, Variable, written_names},
+    key::{KeyTemplate, Pointer, TemplateVariable, ValueSource, written_names},
 };
 
 const FIELD: &str = "only";
 
 /// A list and what is named of each of its items: the names before the number, and those after it.
-type Named<'t> = (&'t [Box<str>], &'t [Box<str>]);
+type ListLocation<'t> = (&'t [Box<str>], &'t [Box<str>]);
 
-pub(super) fn written(fence: &mut Block) -> Option<usize> {
+pub(super) fn written(fence: &mut MappingReader) -> Option<usize> {
     fence.value(FIELD, scalar::limit)
 }
 
@@ -25,10 +25,10 @@ pub(super) fn written(fence: &mut Block) -> Option<usize> {
 /// call the template.
 pub(super) fn part_of_list(
     what: impl Display,
-    variable: &Variable,
+    variable: &TemplateVariable,
     only: Option<usize>,
 ) -> Option<Diagnostic> {
-    if let Source::Query(name) = &variable.source
+    if let ValueSource::Query(name) = &variable.source
         && is_item(name)
     {
         let message =
@@ -58,7 +58,7 @@ fn is_item(parameter: &str) -> bool {
 }
 
 /// Reports items that are not named. Each of `groups` has the keys of one lock, or the template of a name.
-pub(super) fn check(fence: &mut Block, only: Option<usize>, groups: &[&[KeyTemplate]]) {
+pub(super) fn check(fence: &mut MappingReader, only: Option<usize>, groups: &[&[KeyTemplate]]) {
     let Some(only) = only else { return };
     let mut lists = 0;
     for ((list, rest), indexes) in groups.iter().copied().flat_map(named) {
@@ -83,8 +83,8 @@ pub(super) fn check(fence: &mut Block, only: Option<usize>, groups: &[&[KeyTempl
     }
 }
 
-fn named(group: &[KeyTemplate]) -> BTreeMap<Named<'_>, BTreeSet<usize>> {
-    let mut named: BTreeMap<Named<'_>, BTreeSet<usize>> = BTreeMap::new();
+fn named(group: &[KeyTemplate]) -> BTreeMap<ListLocation<'_>, BTreeSet<usize>> {
+    let mut named: BTreeMap<ListLocation<'_>, BTreeSet<usize>> = BTreeMap::new();
     for item in group.iter().flat_map(KeyTemplate::pointers).flat_map(Pointer::items) {
         named.entry((item.list, item.rest)).or_default().insert(item.index);
     }

@@ -1,18 +1,19 @@
 //! Reads `forward`: whether a request goes to the gateway that keeps its key. Refuses it where no gateway ever keeps
 //! the key.
 
-use super::block::Block;
+use super::block::MappingReader;
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Enforce, Fence, Forward, Hold, ModeRule, Placing},
+    plan::{Enforcement, Fence, ForwardPolicy, Hold, LockPlacement, ModeRule},
 };
 
-const FORWARD: [(&str, Forward); 2] = [("never", Forward::Never), ("holder", Forward::Holder)];
+const FORWARD: [(&str, ForwardPolicy); 2] =
+    [("never", ForwardPolicy::Never), ("holder", ForwardPolicy::Holder)];
 
 /// The `forward` of `block` itself. `reached`: the file has a peer listener.
-pub(super) fn written(block: &mut Block, reached: bool) -> Option<Forward> {
+pub(super) fn written(block: &mut MappingReader, reached: bool) -> Option<ForwardPolicy> {
     let written = block.word("forward", &FORWARD);
-    if written == Some(Forward::Holder) && !reached {
+    if written == Some(ForwardPolicy::Holder) && !reached {
         let message = "requests cannot be sent on to other gateways: the policy has no `peer`, \
                        which says where gateways reach each other";
         let remedy = "add `peer: {address: 0.0.0.0:9910, advertise: gw-1.internal:9910}` to the policy, or write `never`";
@@ -23,15 +24,19 @@ pub(super) fn written(block: &mut Block, reached: bool) -> Option<Forward> {
 
 /// The `forward` that is in force for a fence. Where no gateway keeps the key, there is nobody to send a request to.
 /// A value in `defaults` counts for the fences that can have it.
-pub(super) fn settled(fence: &mut Block, terms: Option<Forward>, settled: &Fence) -> Forward {
+pub(super) fn settled(
+    fence: &mut MappingReader,
+    terms: Option<ForwardPolicy>,
+    settled: &Fence,
+) -> ForwardPolicy {
     let forward = terms.unwrap_or_default();
     match (forward, never(settled)) {
-        (Forward::Holder, Some((why, remedy))) => {
+        (ForwardPolicy::Holder, Some((why, remedy))) => {
             if fence.is_present("forward") {
                 let message = format!("`forward: holder` has no effect {why}");
                 fence.fault("forward", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
             }
-            Forward::Never
+            ForwardPolicy::Never
         }
         _ => forward,
     }
@@ -45,7 +50,7 @@ fn never(fence: &Fence) -> Option<(&'static str, &'static str)> {
     if fence.permits().is_some() {
         return Some(("with `permits`", "leave it out: no gateway keeps a permit after its request"));
     }
-    if fence.placing != Placing::Native {
+    if fence.placing != LockPlacement::Native {
         let remedy = "leave it out: who stands in line behind another program cannot be sent on to it";
         return Some(("on a lock of other programs", remedy));
     }
@@ -58,7 +63,7 @@ fn never(fence: &Fence) -> Option<(&'static str, &'static str)> {
             "leave it out, or write `hold: {mode: cached}`: else no gateway keeps the key after its request";
         return Some(("with a `hold` that is `strict`", remedy));
     }
-    (fence.enforce == Enforce::Observe).then_some((
+    (fence.enforce == Enforcement::Observe).then_some((
         "with `enforce: observe`",
         "leave it out until you write `enforce: refuse`: what only observes is never sent on",
     ))

@@ -3,38 +3,43 @@
 use std::net::SocketAddr;
 
 use super::{
-    block::Block,
-    doors::{At, Door},
+    block::MappingReader,
+    doors::{AddressOrigin, BoundListener},
     scalar,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Place, Severity},
+    diagnose::{Code, Diagnostic, Severity, SourceSpan},
     host::CanonicalHost,
-    plan::{Pair, PeerListener, PeerTls},
+    plan::{CertificateFiles, PeerListener, PeerTls},
 };
 
 /// The parts of `peer` that could be read.
 #[derive(Default)]
-pub(super) struct ReadPeerListener {
+pub(super) struct ParsedPeerListener {
     /// `None` where the file has no `peer`, or where a fault says what is missing.
     pub(super) peer: Option<PeerListener>,
-    address: Option<(SocketAddr, Place)>,
+    address: Option<(SocketAddr, SourceSpan)>,
 }
 
-impl ReadPeerListener {
-    pub(super) fn door(&self) -> Option<Door> {
+impl ParsedPeerListener {
+    pub(super) fn door(&self) -> Option<BoundListener> {
         let (address, place) = self.address?;
-        Some(Door { what: "the peer listener".into(), field: "peer", address, at: At::Written(place) })
+        Some(BoundListener {
+            what: "the peer listener".into(),
+            field: "peer",
+            address,
+            at: AddressOrigin::Written(place),
+        })
     }
 }
 
-pub(super) fn peer(file: &mut Block) -> ReadPeerListener {
+pub(super) fn peer(file: &mut MappingReader) -> ParsedPeerListener {
     // For a section that is absent, no fault about its parts is told.
     let written = file.is_present("peer");
     written.then(|| file.inner("peer", settings)).flatten().unwrap_or_default()
 }
 
-fn settings(block: &mut Block) -> ReadPeerListener {
+fn settings(block: &mut MappingReader) -> ParsedPeerListener {
     block.require("address", "address: 0.0.0.0:9910");
     let address = block.value("address", scalar::address);
     let told = block.value("advertise", advertised);
@@ -45,7 +50,7 @@ fn settings(block: &mut Block) -> ReadPeerListener {
     }
     let place = block.place_of("address");
     let peer = || Some(PeerListener { address: address?, advertise: advertise?, tls: tls? });
-    ReadPeerListener { peer: peer(), address: address.map(|address| (address, place)) }
+    ParsedPeerListener { peer: peer(), address: address.map(|address| (address, place)) }
 }
 
 /// What others connect to: a name or an address, and a port.
@@ -69,7 +74,11 @@ fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
 }
 
 /// The written `advertise`, or `address` where other gateways can use that as it is.
-fn advertise(block: &mut Block, address: Option<SocketAddr>, told: Option<CanonicalHost>) -> Option<String> {
+fn advertise(
+    block: &mut MappingReader,
+    address: Option<SocketAddr>,
+    told: Option<CanonicalHost>,
+) -> Option<String> {
     if let Some(told) = told {
         if let Some(address) = address {
             unreachable(block, address, &told);
@@ -92,7 +101,7 @@ fn advertise(block: &mut Block, address: Option<SocketAddr>, told: Option<Canoni
 }
 
 /// Reports an address that leads other gateways to themselves, or nowhere.
-fn unreachable(block: &mut Block, address: SocketAddr, told: &CanonicalHost) {
+fn unreachable(block: &mut MappingReader, address: SocketAddr, told: &CanonicalHost) {
     let ip = told.ip();
     let nowhere = ip.is_some_and(|ip| ip.is_unspecified());
     let itself = told.name() == "localhost"
@@ -118,7 +127,7 @@ fn unreachable(block: &mut Block, address: SocketAddr, told: &CanonicalHost) {
 
 /// Reports a plain-text listener on the network: forwarded requests carry their bodies, and the pass that admits
 /// them.
-fn plain(block: &mut Block, address: SocketAddr) {
+fn plain(block: &mut MappingReader, address: SocketAddr) {
     if address.ip().is_loopback() || block.is_present("tls") {
         return;
     }
@@ -129,7 +138,7 @@ fn plain(block: &mut Block, address: SocketAddr) {
 }
 
 /// `None` where a fault says what is missing.
-fn tls(peer: &mut Block) -> Option<Option<PeerTls>> {
+fn tls(peer: &mut MappingReader) -> Option<Option<PeerTls>> {
     if !peer.is_present("tls") {
         return Some(None);
     }
@@ -140,7 +149,7 @@ fn tls(peer: &mut Block) -> Option<Option<PeerTls>> {
         let certificate = block.value("certificate_file", scalar::file);
         let key = block.value("key_file", scalar::file);
         let ca_file = block.value("ca_file", scalar::file);
-        Some(PeerTls { pair: Pair { certificate: certificate?, key: key? }, ca_file: ca_file? })
+        Some(PeerTls { pair: CertificateFiles { certificate: certificate?, key: key? }, ca_file: ca_file? })
     });
     read.flatten().map(Some)
 }

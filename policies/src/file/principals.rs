@@ -5,29 +5,31 @@ use std::{
     sync::Arc,
 };
 
-use super::{block::Block, choice, scalar, yaml::Node};
+use super::{block::MappingReader, choice, scalar, yaml::Node};
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
-    plan::{BadKeyPattern, Bind, ClientAuth, KeyPattern, Listener, Principal, Shows},
+    diagnose::{Code, Diagnostic, SourceSpan},
+    plan::{
+        BindAddress, ClientAuth, KeyPattern, Listener, ParseKeyPatternError, Principal, PrincipalCredential,
+    },
 };
 
 /// A principal that could be read.
-pub(super) struct WrittenPrincipal {
+pub(super) struct ParsedPrincipal {
     pub(super) principal: Principal,
     /// The place that says how the principal is recognised.
-    shown: Place,
+    shown: SourceSpan,
 }
 
 /// What the principals above this one use.
 #[derive(Default)]
-struct Taken {
+struct SeenPrincipals {
     names: HashSet<String>,
     /// The credential of each principal, and its name.
-    shown: HashMap<Shows, String>,
+    shown: HashMap<PrincipalCredential, String>,
 }
 
 /// At least one; `None` where a fault says what is wrong.
-pub(super) fn principals(leases: &mut Block) -> Option<Vec<WrittenPrincipal>> {
+pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincipal>> {
     leases.require(
         "principals",
         "principals: [{name: batch, bearer: {file: /run/secrets/batch}, keys: [\"job/*\"]}]",
@@ -40,16 +42,18 @@ pub(super) fn principals(leases: &mut Block) -> Option<Vec<WrittenPrincipal>> {
         leases.fault("principals", fault.remedy(remedy));
         return None;
     }
-    let mut taken = Taken::default();
+    let mut taken = SeenPrincipals::default();
     let read = |node: &Node| {
-        Block::read(Some(node), "a principal", node.place, faults, |block| principal(block, &mut taken))?
+        MappingReader::read(Some(node), "a principal", node.place, faults, |block| {
+            principal(block, &mut taken)
+        })?
     };
     // All of them are read before the first bad one ends it.
-    let principals: Vec<Option<WrittenPrincipal>> = nodes.iter().map(read).collect();
+    let principals: Vec<Option<ParsedPrincipal>> = nodes.iter().map(read).collect();
     principals.into_iter().collect()
 }
 
-fn principal(block: &mut Block, taken: &mut Taken) -> Option<WrittenPrincipal> {
+fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<ParsedPrincipal> {
     block.require("name", "name: batch");
     let name = block.value("name", scalar::name);
     if let Some(name) = &name
@@ -67,11 +71,11 @@ fn principal(block: &mut Block, taken: &mut Taken) -> Option<WrittenPrincipal> {
     let keys = keys(block, name.as_deref(), operator);
     let shown = shown.map(|field| block.place_of(field))?;
     let principal = Principal { name: name?.into(), shows: shows?, keys: keys?, operator };
-    Some(WrittenPrincipal { principal, shown })
+    Some(ParsedPrincipal { principal, shown })
 }
 
 /// The credential of a principal, and the field that has it.
-fn shows(block: &mut Block) -> Option<(Shows, &'static str)> {
+fn shows(block: &mut MappingReader) -> Option<(PrincipalCredential, &'static str)> {
     let example = "add `bearer: {file: /run/secrets/batch}`, or `certificate: {name: batch.internal}`";
     let meant = choice::exactly_one(block, &["bearer", "certificate"], example);
     let has = |field| meant == Some(field);
@@ -89,17 +93,24 @@ fn shows(block: &mut Block) -> Option<(Shows, &'static str)> {
     });
     let field = meant?;
     let shows = match field {
-        "bearer" => Shows::Bearer(file.flatten()?),
-        _ => Shows::Certificate(certificate.flatten()?.into()),
+        "bearer" => PrincipalCredential::Bearer(file.flatten()?),
+        _ => PrincipalCredential::Certificate(certificate.flatten()?.into()),
     };
     Some((shows, field))
 }
 
-fn known_alike(block: &mut Block, field: &'static str, (shows, name): (&Shows, &str), taken: &mut Taken) {
+fn known_alike(
+    block: &mut MappingReader,
+    field: &'static str,
+    (shows, name): (&PrincipalCredential, &str),
+    taken: &mut SeenPrincipals,
+) {
     let compared = match shows {
-        Shows::Bearer(file) => Shows::Bearer(file.clone()),
+        PrincipalCredential::Bearer(file) => PrincipalCredential::Bearer(file.clone()),
         // Names of hosts are compared without regard to case.
-        Shows::Certificate(name) => Shows::Certificate(name.to_ascii_lowercase().into()),
+        PrincipalCredential::Certificate(name) => {
+            PrincipalCredential::Certificate(name.to_ascii_lowercase().into())
+        }
     };
     if let Some(other) = taken.shown.get(&compared) {
         let message =
@@ -111,7 +122,7 @@ fn known_alike(block: &mut Block, field: &'static str, (shows, name): (&Shows, &
     }
 }
 
-fn keys(block: &mut Block, name: Option<&str>, operator: bool) -> Option<Vec<KeyPattern>> {
+fn keys(block: &mut MappingReader, name: Option<&str>, operator: bool) -> Option<Vec<KeyPattern>> {
     block.require("keys", "keys: [\"job/*\"]");
     // Where its name is bad, its patterns are looked at all the same.
     let principal: Arc<str> = name.unwrap_or("principal").into();
@@ -128,15 +139,17 @@ fn keys(block: &mut Block, name: Option<&str>, operator: bool) -> Option<Vec<Key
 fn pattern(text: &str, principal: &str) -> Result<KeyPattern, Diagnostic> {
     KeyPattern::parse(text, principal).map_err(|bad| {
         let remedy = match bad {
-            BadKeyPattern::Empty => {
+            ParseKeyPatternError::Empty => {
                 "write a key such as `job/nightly`, or how keys begin: `job/*`".to_owned()
             }
-            BadKeyPattern::OtherPrincipals => format!("write `{}/*`", text.trim_end_matches('*')),
-            BadKeyPattern::StarWithin => {
+            ParseKeyPatternError::OtherPrincipals => format!("write `{}/*`", text.trim_end_matches('*')),
+            ParseKeyPatternError::StarWithin => {
                 "a `*` stands for all that follows, and only at the end: `job/*`".to_owned()
             }
-            BadKeyPattern::Variable => "write `order/{principal}/*`, or the keys as they are".to_owned(),
-            BadKeyPattern::Character | BadKeyPattern::TooLong => {
+            ParseKeyPatternError::Variable => {
+                "write `order/{principal}/*`, or the keys as they are".to_owned()
+            }
+            ParseKeyPatternError::Character | ParseKeyPatternError::TooLong => {
                 "write keys as they stand in `Fencing-Key`; a space is `%20` there".to_owned()
             }
         };
@@ -155,11 +168,15 @@ fn certificate_name(text: &str) -> Result<String, Diagnostic> {
 }
 
 /// The credential of a principal has to reach the gateway, and should reach nobody else.
-pub(super) fn can_show(leases: &mut Block, principals: &[WrittenPrincipal], listener: Option<&Listener>) {
+pub(super) fn can_show(
+    leases: &mut MappingReader,
+    principals: &[ParsedPrincipal],
+    listener: Option<&Listener>,
+) {
     let Some(listener) = listener else { return };
     let asked = listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off);
-    for WrittenPrincipal { principal, shown } in principals {
-        if let Shows::Certificate(_) = principal.shows
+    for ParsedPrincipal { principal, shown } in principals {
+        if let PrincipalCredential::Certificate(_) = principal.shows
             && !asked
         {
             let message = format!(
@@ -172,7 +189,7 @@ pub(super) fn can_show(leases: &mut Block, principals: &[WrittenPrincipal], list
         }
     }
     // A trusted proxy may speak TLS in our place.
-    let beyond = matches!(listener.address, Bind::Tcp(address) if !address.ip().is_loopback());
+    let beyond = matches!(listener.address, BindAddress::Tcp(address) if !address.ip().is_loopback());
     if beyond && listener.tls.is_none() && listener.trusted.is_empty() {
         let message = "the tokens of principals, and the secrets of leases, cross the network as plain text";
         let remedy =

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{block::Block, scalar};
+use super::{block::MappingReader, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Expiry, Probe},
+    plan::{ExpiryPolicy, OutcomeProbe},
 };
 
 /// `expiry`: whether a late request is refused, so that nothing begins after an answer that was asked for in time.
-pub(super) fn probe(block: &mut Block, expiry: Expiry) -> Option<Probe> {
+pub(super) fn probe(block: &mut MappingReader, expiry: ExpiryPolicy) -> Option<OutcomeProbe> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
     let mut statuses = |name| {
@@ -23,10 +23,10 @@ pub(super) fn probe(block: &mut Block, expiry: Expiry) -> Option<Probe> {
     let timeout = block.value("timeout", scalar::time_limit).unwrap_or(Duration::from_secs(3));
     let (done, not_done) = (done?, not_done?);
     undecided(block, &done, &not_done);
-    if !closes && expiry == Expiry::Ignored && !not_done.is_empty() {
+    if !closes && expiry == ExpiryPolicy::Ignored && !not_done.is_empty() {
         uncertain(block);
     }
-    Some(Probe { path: path?, done, not_done, closes, timeout })
+    Some(OutcomeProbe { path: path?, done, not_done, closes, timeout })
 }
 
 /// A server error says nothing about the operation, so it cannot decide.
@@ -34,7 +34,7 @@ fn status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 200..=499, "a status from 200 to 499 can say what became of an operation")
 }
 
-fn undecided(block: &mut Block, done: &[u16], not_done: &[u16]) {
+fn undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
     if done.is_empty() && not_done.is_empty() {
         let fault = Diagnostic::new(Code::BadProbe, "no answer to the probe would decide anything");
         block.fault("done", fault.remedy("write `done: [200]`, and `not_done: [404]` if that is certain"));
@@ -47,7 +47,7 @@ fn undecided(block: &mut Block, done: &[u16], not_done: &[u16]) {
 }
 
 /// "Not done" is about the past. What a queue, a relay or a process that stands still has kept may arrive afterwards.
-fn uncertain(block: &mut Block) {
+fn uncertain(block: &mut MappingReader) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
     let fault = Diagnostic::new(Code::UncertainNo, message);
     let remedy = "let the service close the name as it says so and write `closes: true`, or have late requests refused and write `upstream.not_after: enforced`, or leave `not_done` out";

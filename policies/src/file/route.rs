@@ -4,49 +4,49 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
     agree,
-    block::Block,
-    bypass::{self, Passage, Way},
+    block::MappingReader,
+    bypass::{self, AccessKind, RouteAccess},
     conditions,
-    fence::{self, Fenced, Terms},
-    key::{Naming, What},
+    fence::{self, FenceDefaults, ParsedFence},
+    key::{TemplateContext, TemplateKind},
     scalar,
-    shadowed::{self, Pattern},
+    shadowed::{self, RoutePattern},
     unlike_delays, unlike_layouts, unlike_permits,
     upstream::Upstreams,
-    yaml::{Node, Value},
+    yaml::{Node, NodeValue},
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
+    diagnose::{Code, Diagnostic, SourceSpan},
     path::{PathTemplate, is_name},
     plan::{
-        Conditions, LargeBodies, LeaseUse, Level, ModeRule, Placing, ReservedFields, Route, RouteId,
-        UpstreamId,
+        FencingLevel, LargeBodyPolicy, LeasePolicy, LockPlacement, MatchConditions, ModeRule, ReservedFields,
+        Route, RouteId, UpstreamId,
     },
     spelling::is_token,
 };
 
 /// The parts of a route that could be read.
-pub(super) struct WrittenRoute {
+pub(super) struct ParsedRoute {
     name: Option<Arc<str>>,
     upstream: Option<UpstreamId>,
-    matching: Option<Matching>,
+    matching: Option<ParsedMatch>,
     /// `Some(None)` for `fence: none`.
-    fence: Option<Option<Fenced>>,
+    fence: Option<Option<ParsedFence>>,
     upgrade: Vec<String>,
 }
 
-struct Matching {
+struct ParsedMatch {
     /// Empty means every method.
     methods: Option<Vec<String>>,
     path: Option<PathTemplate>,
-    conditions: Option<Conditions>,
+    conditions: Option<MatchConditions>,
     /// The place of the path.
-    place: Place,
+    place: SourceSpan,
 }
 
-impl WrittenRoute {
+impl ParsedRoute {
     pub(super) fn into_route(self, id: RouteId) -> Option<Route> {
-        let Matching { methods, path, conditions, .. } = self.matching?;
+        let ParsedMatch { methods, path, conditions, .. } = self.matching?;
         Some(Route {
             id,
             name: self.name?,
@@ -60,9 +60,9 @@ impl WrittenRoute {
     }
 
     /// Which requests the route takes; `None` where a part of that is bad.
-    fn pattern(&self) -> Option<Pattern<'_>> {
-        let Matching { methods, path, conditions, place } = self.matching.as_ref()?;
-        Some(Pattern {
+    fn pattern(&self) -> Option<RoutePattern<'_>> {
+        let ParsedMatch { methods, path, conditions, place } = self.matching.as_ref()?;
+        Some(RoutePattern {
             name: self.name.as_deref().unwrap_or("?"),
             methods: methods.as_ref()?,
             path: path.as_ref()?,
@@ -72,24 +72,29 @@ impl WrittenRoute {
     }
 
     /// The route as a way to its upstream; `None` where a part of it is bad.
-    fn way(&self, upstreams: &Upstreams) -> Option<Way<'_>> {
+    fn way(&self, upstreams: &Upstreams) -> Option<RouteAccess<'_>> {
         let passage = match self.fence.as_ref()? {
-            None => Passage::Open,
-            Some(fenced) if fenced.fence.mode == ModeRule::Shared => Passage::Shared,
-            Some(_) => Passage::Fenced,
+            None => AccessKind::Open,
+            Some(fenced) if fenced.fence.mode == ModeRule::Shared => AccessKind::Shared,
+            Some(_) => AccessKind::Fenced,
         };
         let upstream = self.upstream?;
-        Some(Way { pattern: self.pattern()?, upstream, service: upstreams.service(upstream), passage })
+        Some(RouteAccess {
+            pattern: self.pattern()?,
+            upstream,
+            service: upstreams.service(upstream),
+            passage,
+        })
     }
 
     /// The locks of the route, and the place that says where they lie.
-    pub(super) fn placings(&self) -> impl Iterator<Item = (&str, &Placing, Place)> {
+    pub(super) fn placings(&self) -> impl Iterator<Item = (&str, &LockPlacement, SourceSpan)> {
         self.fenced().into_iter().flat_map(|(name, fenced)| {
             fenced.fence.locks().map(move |(_, placing)| (name, placing, fenced.placed))
         })
     }
 
-    fn fenced(&self) -> Option<(&str, &Fenced)> {
+    fn fenced(&self) -> Option<(&str, &ParsedFence)> {
         Some((self.name.as_deref().unwrap_or("?"), self.fence.as_ref()?.as_ref()?))
     }
 
@@ -97,13 +102,13 @@ impl WrittenRoute {
     pub(super) fn leasable<'r>(
         &'r self,
         upstreams: &Upstreams,
-    ) -> Option<(&'r str, &'r Fenced, Option<Level>)> {
+    ) -> Option<(&'r str, &'r ParsedFence, Option<FencingLevel>)> {
         let (name, fenced) = self.fenced()?;
         Some((name, fenced, self.upstream.and_then(|id| upstreams.level(id))))
     }
 
     pub(super) fn takes_bodies_in_full(&self) -> bool {
-        self.fenced().is_some_and(|(_, fenced)| fenced.fence.large_bodies == LargeBodies::Refuse)
+        self.fenced().is_some_and(|(_, fenced)| fenced.fence.large_bodies == LargeBodyPolicy::Refuse)
     }
 
     pub(super) fn fenced_upstream(&self) -> Option<UpstreamId> {
@@ -112,22 +117,32 @@ impl WrittenRoute {
 }
 
 /// In the order of the file.
-pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms) -> Vec<WrittenRoute> {
+pub(super) fn routes(
+    policy: &mut MappingReader,
+    upstreams: &Upstreams,
+    defaults: &FenceDefaults,
+) -> Vec<ParsedRoute> {
     let faults = policy.faults();
     let reserved = upstreams.reserved_fields();
     let mut names = HashSet::new();
     let read = |node| {
-        let read = |block: &mut Block| {
+        let read = |block: &mut MappingReader| {
             let name = name(block, &mut names);
             let upstream = upstreams.named(block, "upstream");
             let matching = matching(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.what().to_owned();
-            let naming = Naming { what: What::Key, route: &route, path, reserved: &reserved, only: None };
+            let naming = TemplateContext {
+                what: TemplateKind::Key,
+                route: &route,
+                path,
+                reserved: &reserved,
+                only: None,
+            };
             let level = upstream.and_then(|id| upstreams.level(id));
             let fence = fence::fence(block, &naming, level, defaults);
             let once = fence.iter().flatten().any(|fenced| fenced.fence.once.is_some());
-            let leased = fence.iter().flatten().any(|fenced| fenced.fence.lease != LeaseUse::Never);
+            let leased = fence.iter().flatten().any(|fenced| fenced.fence.lease != LeasePolicy::Never);
             let why = if once {
                 Some("beside `once`")
             } else if leased {
@@ -136,18 +151,18 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
                 upstream.and_then(|id| upstreams.keeps_to_http(id))
             };
             let upgrade = upgrade(block, why);
-            WrittenRoute { name, upstream, matching, fence, upgrade }
+            ParsedRoute { name, upstream, matching, fence, upgrade }
         };
-        Block::read(Some(node), title(node), node.place, faults, read)
+        MappingReader::read(Some(node), title(node), node.place, faults, read)
     };
-    let routes: Vec<WrittenRoute> =
+    let routes: Vec<ParsedRoute> =
         policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
-    shadowed::check(&routes.iter().filter_map(WrittenRoute::pattern).collect::<Vec<_>>(), faults);
+    shadowed::check(&routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(), faults);
     let ways = routes.iter().filter_map(|route| route.way(upstreams));
     bypass::check(&ways.collect::<Vec<_>>(), faults);
-    agree::check(&routes.iter().filter_map(WrittenRoute::fenced).collect::<Vec<_>>(), faults);
+    agree::check(&routes.iter().filter_map(ParsedRoute::fenced).collect::<Vec<_>>(), faults);
     let lead = routes.iter().filter_map(|route| Some((route.fenced()?, route.upstream?)));
-    let fenced: Vec<_> = routes.iter().filter_map(WrittenRoute::fenced).collect();
+    let fenced: Vec<_> = routes.iter().filter_map(ParsedRoute::fenced).collect();
     unlike_layouts::check(&fenced, faults);
     unlike_permits::check(&fenced, faults);
     let delayed = routes.iter().filter_map(|route| {
@@ -160,7 +175,7 @@ pub(super) fn routes(policy: &mut Block, upstreams: &Upstreams, defaults: &Terms
 }
 
 /// The protocols to which requests may switch. `in_vain`: why no request of this route can.
-fn upgrade(route: &mut Block, in_vain: Option<&str>) -> Vec<String> {
+fn upgrade(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
     let protocols = route.values("upgrade", protocol).unwrap_or_default();
     if let Some(why) = in_vain
         && !protocols.is_empty()
@@ -182,14 +197,14 @@ fn protocol(text: &str) -> Result<String, Diagnostic> {
 
 /// What messages call a route.
 fn title(node: &Node) -> String {
-    let Value::Mapping(entries) = &node.value else { return "a route".into() };
+    let NodeValue::Mapping(entries) = &node.value else { return "a route".into() };
     match entries.iter().find(|(key, _)| key.text == "name").map(|(_, node)| &node.value) {
-        Some(Value::Scalar(name)) => format!("route `{}`", name.text),
+        Some(NodeValue::Scalar(name)) => format!("route `{}`", name.text),
         _ => "a route".into(),
     }
 }
 
-fn name(block: &mut Block, names: &mut HashSet<String>) -> Option<Arc<str>> {
+fn name(block: &mut MappingReader, names: &mut HashSet<String>) -> Option<Arc<str>> {
     block.require("name", "name: <a name>");
     let name = block.value("name", scalar::name)?;
     if !names.insert(name.clone()) {
@@ -200,19 +215,19 @@ fn name(block: &mut Block, names: &mut HashSet<String>) -> Option<Arc<str>> {
 }
 
 /// For a section that is absent, no fault about its parts is told.
-fn matching(route: &mut Block, reserved: &ReservedFields) -> Option<Matching> {
+fn matching(route: &mut MappingReader, reserved: &ReservedFields) -> Option<ParsedMatch> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
-    let read = |block: &mut Block| {
+    let read = |block: &mut MappingReader| {
         let methods = methods(block);
         block.require("path", "path: \"/{rest...}\"");
         let path = path(block);
         let conditions = conditions::conditions(block, reserved);
-        Matching { methods, path, conditions, place: block.place_of("path") }
+        ParsedMatch { methods, path, conditions, place: block.place_of("path") }
     };
     route.is_present("match").then(|| route.inner("match", read)).flatten()
 }
 
-fn methods(block: &mut Block) -> Option<Vec<String>> {
+fn methods(block: &mut MappingReader) -> Option<Vec<String>> {
     if !block.is_present("methods") {
         return Some(Vec::new());
     }
@@ -246,7 +261,7 @@ const METHODS: [&str; 12] = [
     "PURGE",
 ];
 
-fn path(block: &mut Block) -> Option<PathTemplate> {
+fn path(block: &mut MappingReader) -> Option<PathTemplate> {
     let scalar = block.scalar("path")?;
     let parsed = PathTemplate::parse(&scalar.text);
     if let (Ok(_), Some((span, remedy))) = (&parsed, foreign(&scalar.text)) {

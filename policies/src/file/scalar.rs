@@ -9,7 +9,7 @@ use crate::{
     plan::UNIX,
 };
 
-type Parsed<T> = Result<T, Diagnostic>;
+type ParseResult<T> = Result<T, Diagnostic>;
 
 /// A longer wait is a slip. With this bound, no sum of a few durations overflows a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -22,21 +22,21 @@ const LARGEST: u64 = 1 << 30;
 const MOST_MEMORY: u64 = 1 << 40;
 
 /// A duration from zero to a day, with a unit.
-pub(super) fn duration(text: &str) -> Parsed<Duration> {
+pub(super) fn duration(text: &str) -> ParseResult<Duration> {
     bounded(text, LONGEST, "a duration is at most a day, `24h`")
 }
 
 /// How long something is remembered: up to 30 days, and not zero.
-pub(super) fn keep(text: &str) -> Parsed<Duration> {
+pub(super) fn keep(text: &str) -> ParseResult<Duration> {
     not_zero(text, bounded(text, LONGEST_KEPT, "`30days` is the most")?)
 }
 
 /// A duration that is not zero.
-pub(super) fn time_limit(text: &str) -> Parsed<Duration> {
+pub(super) fn time_limit(text: &str) -> ParseResult<Duration> {
     not_zero(text, duration(text)?)
 }
 
-fn bounded(text: &str, longest: Duration, remedy: &str) -> Parsed<Duration> {
+fn bounded(text: &str, longest: Duration, remedy: &str) -> ParseResult<Duration> {
     let bad = |remedy: String| {
         Diagnostic::new(Code::BadDuration, format!("`{text}` is not a duration")).remedy(remedy)
     };
@@ -51,7 +51,7 @@ fn bounded(text: &str, longest: Duration, remedy: &str) -> Parsed<Duration> {
     Ok(duration)
 }
 
-fn not_zero(text: &str, duration: Duration) -> Parsed<Duration> {
+fn not_zero(text: &str, duration: Duration) -> ParseResult<Duration> {
     match duration {
         Duration::ZERO => Err(out_of_range(text, "with no time at all, nothing ever succeeds")),
         duration => Ok(duration),
@@ -59,19 +59,19 @@ fn not_zero(text: &str, duration: Duration) -> Parsed<Duration> {
 }
 
 /// A number of bytes with a unit, up to 1 GiB.
-pub(super) fn size(text: &str) -> Parsed<usize> {
+pub(super) fn size(text: &str) -> ParseResult<usize> {
     sized(text, LARGEST, "a size is at most `1GiB`")
 }
 
 /// Memory of a process.
-pub(super) fn memory(text: &str) -> Parsed<usize> {
+pub(super) fn memory(text: &str) -> ParseResult<usize> {
     match sized(text, MOST_MEMORY, "memory is at most `1TiB`")? {
         0 => Err(out_of_range(text, "with no memory at all, no body is taken")),
         bytes => Ok(bytes),
     }
 }
 
-fn sized(text: &str, largest: u64, remedy: &str) -> Parsed<usize> {
+fn sized(text: &str, largest: u64, remedy: &str) -> ParseResult<usize> {
     let bad =
         |remedy: String| Diagnostic::new(Code::BadSize, format!("`{text}` is not a size")).remedy(remedy);
     if is_bare_number(text) {
@@ -86,7 +86,7 @@ fn sized(text: &str, largest: u64, remedy: &str) -> Parsed<usize> {
 }
 
 /// The size of a request head. The HTTP library reads at least 8 KiB at once.
-pub(super) fn head_size(text: &str) -> Parsed<usize> {
+pub(super) fn head_size(text: &str) -> ParseResult<usize> {
     match size(text)? {
         size if size < 8 << 10 => Err(out_of_range(text, "the head of a request may need `8KiB`")),
         size => Ok(size),
@@ -94,7 +94,7 @@ pub(super) fn head_size(text: &str) -> Parsed<usize> {
 }
 
 /// A whole number up to four billion.
-pub(super) fn count(text: &str) -> Parsed<usize> {
+pub(super) fn count(text: &str) -> ParseResult<usize> {
     if !is_bare_number(text) {
         let fault = Diagnostic::new(Code::BadCount, format!("`{text}` is not a whole number"));
         return Err(fault.remedy("write digits only, such as `100`"));
@@ -106,7 +106,7 @@ pub(super) fn count(text: &str) -> Parsed<usize> {
 }
 
 /// A limit of at least 1.
-pub(super) fn limit(text: &str) -> Parsed<usize> {
+pub(super) fn limit(text: &str) -> ParseResult<usize> {
     match count(text)? {
         0 => Err(out_of_range(text, "a limit of 0 refuses everything")),
         limit => Ok(limit),
@@ -114,7 +114,7 @@ pub(super) fn limit(text: &str) -> Parsed<usize> {
 }
 
 /// An IP address and a port; port 0 lets the system choose.
-pub(super) fn address(text: &str) -> Parsed<SocketAddr> {
+pub(super) fn address(text: &str) -> ParseResult<SocketAddr> {
     text.parse().map_err(|_| {
         let message = format!("`{text}` is not an IP address and a port");
         let fault = Diagnostic::new(Code::BadAddress, message);
@@ -138,7 +138,7 @@ pub(super) enum Scheme {
 
 /// Scheme and `host:port` of `https://host:port`; without a port it is the default of the scheme. A unix socket keeps
 /// its written form: `unix:/path`.
-pub(super) fn endpoint(text: &str) -> Parsed<(Scheme, String)> {
+pub(super) fn endpoint(text: &str) -> ParseResult<(Scheme, String)> {
     if let Some(path) = text.strip_prefix(UNIX) {
         socket_path::path_in(text, path)?;
         return Ok((Scheme::Http, text.to_owned()));
@@ -166,7 +166,7 @@ pub(super) fn endpoint(text: &str) -> Parsed<(Scheme, String)> {
 }
 
 /// `host:port` of a ZooKeeper server.
-pub(super) fn server(text: &str) -> Parsed<String> {
+pub(super) fn server(text: &str) -> ParseResult<String> {
     CanonicalHost::parse(text)
         .ok()
         .filter(|host| host.port().is_some_and(|port| port != 0))
@@ -194,7 +194,7 @@ pub(super) fn server(text: &str) -> Parsed<String> {
 }
 
 /// An absolute ZooKeeper path. All nodes of this installation lie below it.
-pub(super) fn root(text: &str) -> Parsed<String> {
+pub(super) fn root(text: &str) -> ParseResult<String> {
     let bad = |why| {
         Err(Diagnostic::new(Code::BadRoot, format!("`{text}` cannot be the root: {why}"))
             .remedy("write a path such as `/fencegate/payments`"))
@@ -213,7 +213,7 @@ pub(super) fn root(text: &str) -> Parsed<String> {
 }
 
 /// The absolute path of a file or folder. A relative path would depend on who starts the process.
-pub(super) fn file(text: &str) -> Parsed<PathBuf> {
+pub(super) fn file(text: &str) -> ParseResult<PathBuf> {
     if text.starts_with('/') && !text.contains(char::is_control) {
         return Ok(text.into());
     }
@@ -222,7 +222,7 @@ pub(super) fn file(text: &str) -> Parsed<PathBuf> {
 }
 
 /// An HTTP status out of `range`.
-pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> Parsed<u16> {
+pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> ParseResult<u16> {
     let status = if is_bare_number(text) && text.len() == 3 { text.parse().ok() } else { None };
     status.filter(|status| range.contains(status)).ok_or_else(|| {
         Diagnostic::new(Code::BadStatus, format!("`{text}` is not a status that can stand here"))
@@ -231,7 +231,7 @@ pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> Pa
 }
 
 /// A name that the file gives to something, for logs, metrics and node names.
-pub(super) fn name(text: &str) -> Parsed<String> {
+pub(super) fn name(text: &str) -> ParseResult<String> {
     let good = text.len() <= 64
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
@@ -260,7 +260,7 @@ pub(super) fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
 mod tests {
     use super::*;
 
-    fn code<T: std::fmt::Debug>(parsed: Parsed<T>) -> Code {
+    fn code<T: std::fmt::Debug>(parsed: ParseResult<T>) -> Code {
         parsed.expect_err("bad").code
     }
 

@@ -1,68 +1,72 @@
 //! Reads how TLS is spoken on a listener.
 
-use super::{block::Block, scalar, yaml::Node};
+use super::{block::MappingReader, scalar, yaml::Node};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{ClientAuth, Pair, ServedTls, TlsVersion},
+    plan::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion},
 };
 
 /// `None` where the listener speaks plain text, or where a fault says what is missing.
-pub(super) fn tls(listener: &mut Block) -> Option<ServedTls> {
+pub(super) fn tls(listener: &mut MappingReader) -> Option<ListenerTls> {
     let written = listener.is_present("tls");
     let read = listener.inner("tls", |block| {
         let certificates = certificates(block, written);
         let client_auth = client_auth(block);
         let min_version = block.word("min_version", &VERSIONS).unwrap_or(TlsVersion::Tls12);
-        Some(ServedTls { certificates: certificates?, client_auth, min_version })
+        Some(ListenerTls { certificates: certificates?, client_auth, min_version })
     });
     read.flatten().filter(|_| written)
 }
 
 const VERSIONS: [(&str, TlsVersion); 2] = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
 
-fn certificates(block: &mut Block, written: bool) -> Option<Vec<Pair>> {
+fn certificates(block: &mut MappingReader, written: bool) -> Option<Vec<CertificateFiles>> {
     let nodes = block.list("certificates").unwrap_or_default();
     if nodes.is_empty() && written {
         let fault = Diagnostic::new(Code::MissingField, "a listener with `tls` shows no certificate");
         let example = "add `certificates: [{certificate_file: /etc/fencegate/tls.pem, key_file: /etc/fencegate/tls.key}]`";
         block.fault("certificates", fault.remedy(example));
     }
-    let pairs: Vec<Option<Pair>> = nodes.iter().map(|node| pair(block, node)).collect();
+    let pairs: Vec<Option<CertificateFiles>> = nodes.iter().map(|node| pair(block, node)).collect();
     pairs.into_iter().collect()
 }
 
-fn pair(within: &Block, node: &Node) -> Option<Pair> {
-    Block::read(Some(node), "a certificate", node.place, within.faults(), |block| {
+fn pair(within: &MappingReader, node: &Node) -> Option<CertificateFiles> {
+    MappingReader::read(Some(node), "a certificate", node.place, within.faults(), |block| {
         block.require("certificate_file", "certificate_file: /etc/fencegate/tls.pem");
         block.require("key_file", "key_file: /etc/fencegate/tls.key");
         let certificate = block.value("certificate_file", scalar::file);
         let key = block.value("key_file", scalar::file);
-        Some(Pair { certificate: certificate?, key: key? })
+        Some(CertificateFiles { certificate: certificate?, key: key? })
     })?
 }
 
 /// Whether clients are asked for a certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum ClientAuthMode {
     Not,
     Optionally,
     Always,
 }
 
-fn client_auth(block: &mut Block) -> ClientAuth {
-    let words = [("off", Asked::Not), ("optional", Asked::Optionally), ("required", Asked::Always)];
-    let asked = block.word("client_auth", &words).unwrap_or(Asked::Not);
+fn client_auth(block: &mut MappingReader) -> ClientAuth {
+    let words = [
+        ("off", ClientAuthMode::Not),
+        ("optional", ClientAuthMode::Optionally),
+        ("required", ClientAuthMode::Always),
+    ];
+    let asked = block.word("client_auth", &words).unwrap_or(ClientAuthMode::Not);
     let authorities = block.value("client_ca_file", scalar::file);
     match (asked, authorities) {
-        (Asked::Not, None) => ClientAuth::Off,
-        (Asked::Not, Some(_)) => {
+        (ClientAuthMode::Not, None) => ClientAuth::Off,
+        (ClientAuthMode::Not, Some(_)) => {
             let message = "`client_ca_file` has no effect while clients are not asked for a certificate";
             let remedy = "add `client_auth: required`, or `optional`";
             block.fault("client_ca_file", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
             ClientAuth::Off
         }
-        (Asked::Optionally, Some(path)) => ClientAuth::Optional(path),
-        (Asked::Always, Some(path)) => ClientAuth::Required(path),
+        (ClientAuthMode::Optionally, Some(path)) => ClientAuth::Optional(path),
+        (ClientAuthMode::Always, Some(path)) => ClientAuth::Required(path),
         (_, None) => {
             // For a bad path a fault was told already.
             if !block.is_present("client_ca_file") {

@@ -2,32 +2,32 @@
 
 use std::ptr;
 
-use super::faults::Faults;
+use super::faults::Diagnostics;
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
+    diagnose::{Code, Diagnostic, SourceSpan},
     path::{
         PathTemplate,
-        segments::{Fragment, Tree},
+        segments::{RouteTrie, TrieSegment},
     },
-    plan::Conditions,
+    plan::MatchConditions,
 };
 
 /// The requests that a route matches.
-pub(super) struct Pattern<'r> {
+pub(super) struct RoutePattern<'r> {
     pub(super) name: &'r str,
     /// Empty means every method.
     pub(super) methods: &'r [String],
     pub(super) path: &'r PathTemplate,
-    pub(super) conditions: &'r Conditions,
-    pub(super) place: Place,
+    pub(super) conditions: &'r MatchConditions,
+    pub(super) place: SourceSpan,
 }
 
 /// `routes` in the order in which they are tried.
 ///
 /// A route counts as unreachable if, for each of its methods, one route above matches at least the same paths. Routes
 /// that match them only together, such as `/v1/`, `/v1/{a}` and `/v1/{a}/{b...}` above `/v1/{c...}`, are not found.
-pub(super) fn check(routes: &[Pattern], faults: &Faults) {
-    let mut earlier = Tree::new();
+pub(super) fn check(routes: &[RoutePattern], faults: &Diagnostics) {
+    let mut earlier = RouteTrie::new();
     for (index, route) in routes.iter().enumerate() {
         if let Some(takers) = takers(&earlier, routes, route) {
             let takers: Vec<String> = takers.iter().map(|taker| format!("`{}`", taker.name)).collect();
@@ -40,11 +40,15 @@ pub(super) fn check(routes: &[Pattern], faults: &Faults) {
 }
 
 /// The routes above that together take all requests of `late`; `None` where some request reaches `late`.
-fn takers<'a, 'r>(earlier: &Tree, routes: &'a [Pattern<'r>], late: &Pattern) -> Option<Vec<&'a Pattern<'r>>> {
-    let path: Vec<Fragment> = late.path.pieces().iter().map(Fragment::from).collect();
+fn takers<'a, 'r>(
+    earlier: &RouteTrie,
+    routes: &'a [RoutePattern<'r>],
+    late: &RoutePattern,
+) -> Option<Vec<&'a RoutePattern<'r>>> {
+    let path: Vec<TrieSegment> = late.path.pieces().iter().map(TrieSegment::from).collect();
     let covering = |takes: &dyn Fn(&[String]) -> bool| {
         let covers = |index: usize| {
-            let route: &Pattern = &routes[index];
+            let route: &RoutePattern = &routes[index];
             takes(route.methods) && route.conditions.cover(late.conditions)
         };
         earlier.first(&path, covers).map(|index| &routes[index])
@@ -52,7 +56,7 @@ fn takers<'a, 'r>(earlier: &Tree, routes: &'a [Pattern<'r>], late: &Pattern) -> 
     if late.methods.is_empty() {
         return Some(vec![covering(&|methods| methods.is_empty())?]);
     }
-    let mut takers: Vec<&Pattern> = Vec::new();
+    let mut takers: Vec<&RoutePattern> = Vec::new();
     for method in late.methods {
         let taker = covering(&|methods| methods.is_empty() || methods.contains(method))?;
         if !takers.iter().any(|known| ptr::eq(*known, taker)) {

@@ -1,11 +1,11 @@
 //! Finds the remedy for a value of the wrong shape, such as a list in the place of a mapping.
 
-use super::yaml::{Node, Value};
+use super::yaml::{Node, NodeValue};
 use crate::diagnose::Diagnostic;
 
 /// The remedy where a mapping of known fields belongs.
-pub(super) fn fields(what: &str, other: &Value, known: &[&str]) -> String {
-    if let (Value::Scalar(scalar), "`once`") = (other, what)
+pub(super) fn fields(what: &str, other: &NodeValue, known: &[&str]) -> String {
+    if let (NodeValue::Scalar(scalar), "`once`") = (other, what)
         && scalar.text == "true"
     {
         return "write `once: {}`, which takes all defaults".into();
@@ -15,9 +15,9 @@ pub(super) fn fields(what: &str, other: &Value, known: &[&str]) -> String {
 }
 
 /// The remedy where a mapping of names that the user chooses belongs.
-pub(super) fn names(other: &Value) -> String {
+pub(super) fn names(other: &NodeValue) -> String {
     match other {
-        Value::List(items) => match items.iter().find_map(name_of) {
+        NodeValue::List(items) => match items.iter().find_map(name_of) {
             Some(name) => {
                 format!("write `{name}:` in the place of the `-`, and its fields indented below it")
             }
@@ -30,28 +30,28 @@ pub(super) fn names(other: &Value) -> String {
 }
 
 fn name_of(item: &Node) -> Option<&str> {
-    let Value::Mapping(entries) = &item.value else { return None };
+    let NodeValue::Mapping(entries) = &item.value else { return None };
     let named = entries.iter().find(|(key, _)| key.text == "name");
     named.and_then(|(_, node)| text(node))
 }
 
-pub(super) fn list(other: &Value) -> String {
+pub(super) fn list(other: &NodeValue) -> String {
     // Within a list these characters have a meaning of their own.
     let quoted =
         |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
     match other {
-        Value::Scalar(several) if several.text.contains(',') && !several.text.contains(['{', '[']) => {
+        NodeValue::Scalar(several) if several.text.contains(',') && !several.text.contains(['{', '[']) => {
             let (several, root) = connect_string(&several.text);
             let items: Vec<&str> = several.split(',').map(str::trim).collect();
             let root = root.map(|root| format!(", and `root: {root}`")).unwrap_or_default();
             format!("write `[{}]`{root}", items.join(", "))
         }
-        Value::Mapping(entries)
-            if let [(first, Node { value: Value::Mapping(_), .. }), ..] = entries.as_slice() =>
+        NodeValue::Mapping(entries)
+            if let [(first, Node { value: NodeValue::Mapping(_), .. }), ..] = entries.as_slice() =>
         {
             format!("write `- name: {}` in the place of `{0}:`, and so for each of them", first.text)
         }
-        Value::Scalar(one) => format!("write `[{}]`", quoted(&one.text)),
+        NodeValue::Scalar(one) => format!("write `[{}]`", quoted(&one.text)),
         _ => "begin each of its items with `- `, or write them in `[]`".into(),
     }
 }
@@ -66,17 +66,17 @@ fn connect_string(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-pub(super) fn single(other: &Value) -> String {
+pub(super) fn single(other: &NodeValue) -> String {
     match other {
-        Value::List(items) => match items.as_slice() {
+        NodeValue::List(items) => match items.as_slice() {
             [one] => {
                 text(one).map_or_else(alone, |one| format!("write `\"{one}\"`, without a list around it"))
             }
             _ => alone(),
         },
         // YAML reads a template without quotes as a mapping.
-        Value::Mapping(entries) => match entries.as_slice() {
-            [(key, Node { value: Value::Nothing, .. })] => {
+        NodeValue::Mapping(entries) => match entries.as_slice() {
+            [(key, Node { value: NodeValue::Nothing, .. })] => {
                 format!("put it in quotes: `\"{{{}}}\"`", key.text)
             }
             _ => alone(),
@@ -102,7 +102,7 @@ pub(super) fn without_braces(written: &str, fault: Diagnostic) -> Diagnostic {
 
 fn text(node: &Node) -> Option<&str> {
     match &node.value {
-        Value::Scalar(scalar) => Some(&scalar.text),
+        NodeValue::Scalar(scalar) => Some(&scalar.text),
         _ => None,
     }
 }

@@ -1,30 +1,30 @@
 //! Reads where a guard keeps marks and journal: in a file of its own, or in a database that several guards share.
 
-use super::{block::Block, choice::exactly_one, scalar, tls};
-use crate::plan::{Postgres, Store};
+use super::{block::MappingReader, choice::exactly_one, scalar, tls};
+use crate::plan::{PostgresLocation, StoreLocation};
 
 const EXAMPLE: &str = "redb: /var/lib/fencegate/guard.redb";
 
-pub(super) fn store(guard: &mut Block) -> Option<Store> {
+pub(super) fn store(guard: &mut MappingReader) -> Option<StoreLocation> {
     guard.require("store", &format!("store: {{{EXAMPLE}}}"));
-    let read = |block: &mut Block| {
+    let read = |block: &mut MappingReader| {
         let chosen = exactly_one(block, &["redb", "postgres"], &format!("add `{EXAMPLE}`"));
-        let redb = block.value("redb", scalar::file).map(Store::Redb);
+        let redb = block.value("redb", scalar::file).map(StoreLocation::Redb);
         let shared = block.is_present("postgres");
         let postgres = shared.then(|| block.inner("postgres", postgres)).flatten().flatten();
         match chosen? {
             "redb" => redb,
-            _ => postgres.map(Store::Postgres),
+            _ => postgres.map(StoreLocation::Postgres),
         }
     };
     guard.is_present("store").then(|| guard.inner("store", read)).flatten().flatten()
 }
 
 /// The address of the database contains its password, so the policy names a file that has the address.
-fn postgres(block: &mut Block) -> Option<Postgres> {
+fn postgres(block: &mut MappingReader) -> Option<PostgresLocation> {
     block.require("url_file", "url_file: /run/secrets/fencegate-guard-database");
     let url_file = block.value("url_file", scalar::file);
     let secured = block.is_present("tls");
     let tls = block.inner("tls", tls::tls_by_host);
-    Some(Postgres { url_file: url_file?, tls: tls.filter(|_| secured) })
+    Some(PostgresLocation { url_file: url_file?, tls: tls.filter(|_| secured) })
 }

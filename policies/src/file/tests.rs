@@ -14,8 +14,9 @@ use crate::{
     diagnose::Code,
     path::CanonicalPath,
     plan::{
-        Caching, Enforce, Fence, Forward, Hold, LargeBodies, Level, Limits, ModeRule, OnceStore, Plan,
-        Protocols, Signing, Timeouts, Unmatched, UpstreamId,
+        CachedHold, Enforcement, Fence, FencingLevel, ForwardPolicy, Hold, LargeBodyPolicy, ListenerLimits,
+        ListenerProtocols, ListenerTimeouts, ModeRule, OnceStore, Plan, TicketSigning, UnmatchedPolicy,
+        UpstreamId,
     },
 };
 
@@ -24,8 +25,8 @@ const PAYMENTS: &str = include_str!("../../examples/payments.yaml");
 const INVENTORY: &str = include_str!("../../examples/inventory.yaml");
 const GUARD: &str = include_str!("../../examples/guard.yaml");
 
-fn gateway(text: &str) -> Gateway {
-    let Loaded { plan, diagnostics, .. } = load(text);
+fn gateway(text: &str) -> GatewayPlan {
+    let LoadedFile { plan, diagnostics, .. } = load(text);
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
@@ -36,7 +37,7 @@ fn plan(text: &str) -> Plan {
 #[test]
 fn what_is_not_written_has_the_documented_default() {
     let plan = plan(MINIMAL);
-    let limits = Limits {
+    let limits = ListenerLimits {
         connections: 4000,
         connections_per_client: None,
         in_flight: 10_000,
@@ -47,7 +48,7 @@ fn what_is_not_written_has_the_documented_default() {
         max_body: 1_048_576,
         buffered: None,
     };
-    let timeouts = Timeouts {
+    let timeouts = ListenerTimeouts {
         tls_handshake: Duration::from_secs(5),
         detect: Duration::from_secs(5),
         request_headers: Duration::from_secs(10),
@@ -56,10 +57,10 @@ fn what_is_not_written_has_the_documented_default() {
         response_write: Duration::from_secs(30),
         drain: Duration::from_secs(45),
     };
-    assert_eq!(plan.listener.protocols, Protocols::Both);
+    assert_eq!(plan.listener.protocols, ListenerProtocols::Both);
     assert_eq!((plan.listener.limits, plan.listener.timeouts), (limits, timeouts));
     assert_eq!(plan.admin.address.to_string(), "127.0.0.1:9901");
-    assert_eq!((plan.name, plan.unmatched), (None, Unmatched::Reject));
+    assert_eq!((plan.name, plan.unmatched), (None, UnmatchedPolicy::Reject));
     let zookeeper = gateway(MINIMAL).zookeeper;
     assert_eq!(zookeeper.root, "/fencegate");
     assert_eq!(zookeeper.session_timeout, Duration::from_secs(12));
@@ -76,9 +77,9 @@ fn what_is_not_written_has_the_documented_default() {
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
-    assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(Caching::default()), 423));
+    assert_eq!((fence.hold, fence.locked_status), (Hold::Cached(CachedHold::default()), 423));
     assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
-    assert_eq!(fence.large_bodies, LargeBodies::Refuse);
+    assert_eq!(fence.large_bodies, LargeBodyPolicy::Refuse);
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn a_set_has_all_its_keys_and_is_never_kept() {
     assert!(transfer.reads_body() && !fence(&plan, "reserve").reads_body());
     let modes = ["reserve", "count", "record"].map(|route| fence(&plan, route).mode);
     assert_eq!(modes, [ModeRule::Exclusive, ModeRule::Shared, ModeRule::ByMethod]);
-    assert_eq!(fence(&plan, "reserve").hold, Hold::Cached(Caching::default()));
+    assert_eq!(fence(&plan, "reserve").hold, Hold::Cached(CachedHold::default()));
     assert_eq!(fence(&plan, "recount").hold, Hold::Strict);
 }
 
@@ -131,12 +132,12 @@ fn a_fence_inherits_what_it_does_not_say_about_its_hold() {
         let plan = plan(&format!("{text}defaults: {{hold: {{{defaults}}}}}\n"));
         plan.routes.routes()[0].fence.as_ref().expect("fenced").hold
     };
-    let caching = Caching { linger: Duration::from_secs(1), max_local: 8, ..Caching::default() };
+    let caching = CachedHold { linger: Duration::from_secs(1), max_local: 8, ..CachedHold::default() };
     assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), Hold::Cached(caching));
     assert_eq!(hold("linger: 1s", "mode: strict"), Hold::Strict);
     assert_eq!(hold("mode: strict", ""), Hold::Strict);
     assert_eq!(hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"), Hold::Cached(caching));
-    let none = Caching { linger: Duration::ZERO, ..Caching::default() };
+    let none = CachedHold { linger: Duration::ZERO, ..CachedHold::default() };
     assert_eq!(hold("", "linger: 0s"), Hold::Cached(none));
 }
 
@@ -197,13 +198,13 @@ fn the_field_for_the_name_of_an_operation_is_reserved() {
 #[test]
 fn unmatched_requests_pass_only_where_that_is_written() {
     let text = format!("{MINIMAL}unmatched: {{pass: orders}}\n");
-    assert_eq!(plan(&text).unmatched, Unmatched::Pass(UpstreamId(0)));
+    assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Pass(UpstreamId(0)));
 }
 
 #[test]
 fn a_field_without_a_value_is_a_field_that_is_not_there() {
     let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
-    assert_eq!(plan(&text).unmatched, Unmatched::Reject);
+    assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Reject);
     let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id}\"}", "fence:"));
     assert_eq!(emptied.diagnostics[0].code, Code::MissingField);
 }
@@ -226,7 +227,7 @@ fn a_guarded_upstream_is_waited_for_longer() {
     let guarded = MINIMAL.replace("fencing: none", "fencing: guard");
     let upstream = |text: &str| plan(text).upstreams[0].clone();
     let default = upstream(&guarded.replace("response_timeout: 8s", ""));
-    assert_eq!((default.fencing, default.direct), (Level::Guard, false));
+    assert_eq!((default.fencing, default.direct), (FencingLevel::Guard, false));
     assert_eq!(default.response_timeout, Duration::from_secs(45));
     let written =
         upstream(&guarded.replace("response_timeout: 8s", "response_timeout: 20s\n    direct: true"));
@@ -236,10 +237,10 @@ fn a_guarded_upstream_is_waited_for_longer() {
 #[test]
 fn what_a_gateway_signs_and_keeps_is_in_the_plan() {
     let payments = gateway(PAYMENTS);
-    assert_eq!(payments.tickets, Some(Signing::Ed25519("/etc/credstore/fencegate-ticket-key".into())));
+    assert_eq!(payments.tickets, Some(TicketSigning::Ed25519("/etc/credstore/fencegate-ticket-key".into())));
     assert_eq!(payments.state_dir, Some("/var/lib/fencegate".into()));
     let secret = gateway(&format!("{MINIMAL}tickets: {{secret_file: /run/secret}}\n"));
-    assert_eq!((secret.tickets, secret.state_dir), (Some(Signing::Secret("/run/secret".into())), None));
+    assert_eq!((secret.tickets, secret.state_dir), (Some(TicketSigning::Secret("/run/secret".into())), None));
     assert_eq!(gateway(MINIMAL).tickets, None);
 }
 
@@ -270,9 +271,9 @@ fn a_fence_inherits_whether_it_enforces() {
         let plan = plan(&format!("{text}defaults: {{{defaults}}}\n"));
         plan.routes.routes()[0].fence.as_ref().expect("fenced").enforce
     };
-    assert_eq!(enforce("", ""), Enforce::Refuse);
-    assert_eq!(enforce("enforce: observe", ""), Enforce::Observe);
-    assert_eq!(enforce("enforce: observe", "enforce: refuse"), Enforce::Refuse);
+    assert_eq!(enforce("", ""), Enforcement::Refuse);
+    assert_eq!(enforce("enforce: observe", ""), Enforcement::Observe);
+    assert_eq!(enforce("enforce: observe", "enforce: refuse"), Enforcement::Refuse);
 }
 
 #[test]
@@ -297,10 +298,10 @@ fn a_fence_that_keeps_no_key_inherits_no_sending_on() {
         plan(&format!("{text}{more}")).routes.routes()[0].fence.as_ref().expect("fenced").forward
     };
     for own in ["", "mode: by-method", "hold: {linger: 1s}", "large_bodies: stream"] {
-        assert_eq!(forward(own), Forward::Holder, "{own}");
+        assert_eq!(forward(own), ForwardPolicy::Holder, "{own}");
     }
     for own in ["forward: never", "hold: {mode: strict}", "mode: shared", "enforce: observe"] {
-        assert_eq!(forward(own), Forward::Never, "{own}");
+        assert_eq!(forward(own), ForwardPolicy::Never, "{own}");
     }
 }
 
@@ -308,7 +309,7 @@ fn consistent(text: &str) -> bool {
     sound_or_wrong(text, load(text)) && sound_or_wrong(text, load_guard(text))
 }
 
-fn sound_or_wrong<P>(text: &str, Loaded { plan, diagnostics, .. }: Loaded<P>) -> bool {
+fn sound_or_wrong<P>(text: &str, LoadedFile { plan, diagnostics, .. }: LoadedFile<P>) -> bool {
     let rendered = diagnostics.iter().all(|diagnostic| !diagnostic.render("a.yaml", text).is_empty());
     let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     rendered && plan.is_some() != errors && diagnostics.is_sorted_by_key(|diagnostic| diagnostic.place)

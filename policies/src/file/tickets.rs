@@ -2,20 +2,20 @@
 
 use std::path::PathBuf;
 
-use super::{block::Block, choice::exactly_one, scalar};
+use super::{block::MappingReader, choice::exactly_one, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
-    plan::{Signing, Verification},
+    plan::{TicketSigning, TicketVerification},
 };
 
 /// The signing key, and the file with the public keys of other gateways. `None` where the gateway sends no tickets.
-pub(super) fn signing(policy: &mut Block) -> Option<(Signing, Option<PathBuf>)> {
-    let read = |block: &mut Block| {
+pub(super) fn signing(policy: &mut MappingReader) -> Option<(TicketSigning, Option<PathBuf>)> {
+    let read = |block: &mut MappingReader| {
         let example = "write `{signing_key_file: /run/secrets/fencegate-ed25519}`";
         let chosen = exactly_one(block, &["signing_key_file", "secret_file"], example);
-        let key = block.value("signing_key_file", scalar::file).map(Signing::Ed25519);
-        let secret = block.value("secret_file", scalar::file).map(Signing::Secret);
+        let key = block.value("signing_key_file", scalar::file).map(TicketSigning::Ed25519);
+        let secret = block.value("secret_file", scalar::file).map(TicketSigning::Secret);
         let siblings = block.value("public_keys_file", scalar::file);
         Some((chosen.and(key.or(secret))?, siblings))
     };
@@ -23,7 +23,7 @@ pub(super) fn signing(policy: &mut Block) -> Option<(Signing, Option<PathBuf>)> 
 }
 
 /// The verification keys. `None` where no tickets are required, which is a warning.
-pub(super) fn verification(guard: &mut Block) -> Option<Verification> {
+pub(super) fn verification(guard: &mut MappingReader) -> Option<TicketVerification> {
     if !guard.is_present("tickets") {
         let message = "without `tickets`, whoever reaches the guard can make up a token and shut others out";
         let remedy = "add `tickets: {public_keys_file: /etc/fencegate/ticket-keys.json}`";
@@ -33,9 +33,9 @@ pub(super) fn verification(guard: &mut Block) -> Option<Verification> {
     guard.inner("tickets", |block| {
         let example = "write `{public_keys_file: /etc/fencegate/ticket-keys.json}`";
         let chosen = exactly_one(block, &["public_keys_file", "jwks_url", "secret_file"], example);
-        let keys = block.value("public_keys_file", scalar::file).map(Verification::PublicKeys);
-        let jwks = block.value("jwks_url", url).map(Verification::Jwks);
-        let secret = block.value("secret_file", scalar::file).map(Verification::Secret);
+        let keys = block.value("public_keys_file", scalar::file).map(TicketVerification::PublicKeys);
+        let jwks = block.value("jwks_url", url).map(TicketVerification::Jwks);
+        let secret = block.value("secret_file", scalar::file).map(TicketVerification::Secret);
         chosen.and(keys.or(jwks).or(secret))
     })?
 }

@@ -3,28 +3,28 @@
 use std::sync::Arc;
 
 use super::{
-    block::Block,
+    block::MappingReader,
     scalar::{self, Scheme},
 };
 use crate::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
-    plan::{ClientCertificate, Protocol, Tls},
+    plan::{ClientCertificate, ClientTls, UpstreamProtocol},
 };
 
 /// The endpoints of an upstream, and the TLS settings for them.
-pub(super) struct Reached {
+pub(super) struct ParsedEndpoints {
     pub(super) endpoints: Vec<Arc<str>>,
-    pub(super) tls: Option<Tls>,
-    pub(super) protocol: Protocol,
+    pub(super) tls: Option<ClientTls>,
+    pub(super) protocol: UpstreamProtocol,
 }
 
 /// `endpoints` as written; `field` is their field.
 pub(super) fn reached(
-    block: &mut Block,
+    block: &mut MappingReader,
     endpoints: Vec<(Scheme, String)>,
     field: &'static str,
-) -> Option<Reached> {
+) -> Option<ParsedEndpoints> {
     let https = endpoints.iter().filter(|(scheme, _)| *scheme == Scheme::Https).count();
     if https > 0 && https < endpoints.len() {
         let message = "some endpoints are `https://` and others are not";
@@ -40,25 +40,28 @@ pub(super) fn reached(
     let tls = block.inner("tls", tls)?;
     let protocol = block.word("protocol", &PROTOCOLS).unwrap_or_default();
     let endpoints = endpoints.into_iter().map(|(_, authority)| authority.into()).collect();
-    Some(Reached { endpoints, tls: secured.then_some(tls), protocol })
+    Some(ParsedEndpoints { endpoints, tls: secured.then_some(tls), protocol })
 }
 
-const PROTOCOLS: [(&str, Protocol); 3] =
-    [("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
+const PROTOCOLS: [(&str, UpstreamProtocol); 3] = [
+    ("http1", UpstreamProtocol::Http1),
+    ("http2", UpstreamProtocol::Http2),
+    ("auto", UpstreamProtocol::Auto),
+];
 
-fn tls(block: &mut Block) -> Tls {
+fn tls(block: &mut MappingReader) -> ClientTls {
     let ca_file = block.value("ca_file", scalar::file);
     let server_name = block.value("server_name", server_name);
-    Tls { ca_file, server_name, client: client(block) }
+    ClientTls { ca_file, server_name, client: client(block) }
 }
 
 /// The TLS settings of a server that is always checked by the host of its address.
-pub(super) fn tls_by_host(block: &mut Block) -> Tls {
+pub(super) fn tls_by_host(block: &mut MappingReader) -> ClientTls {
     let ca_file = block.value("ca_file", scalar::file);
-    Tls { ca_file, server_name: None, client: client(block) }
+    ClientTls { ca_file, server_name: None, client: client(block) }
 }
 
-fn client(block: &mut Block) -> Option<ClientCertificate> {
+fn client(block: &mut MappingReader) -> Option<ClientCertificate> {
     let chain = block.value("client_certificate_file", scalar::file);
     let key = block.value("client_key_file", scalar::file);
     for (one, other) in

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::{faults::Faults, fence::Fenced, scalar};
+use super::{faults::Diagnostics, fence::ParsedFence, scalar};
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{KeyTemplate, Meeting},
+    key::{GlobRelation, KeyTemplate},
     plan::Fence,
 };
 
 /// Routes that can lock one key must have the same delay, or none. A holder without a delay leaves no record, so the
 /// next holder would begin too early. A different length is as bad, because a tenure can pass from one route to the
 /// other.
-pub(super) fn check(fences: &[(&str, &Fenced, Option<Duration>)], faults: &Faults) {
+pub(super) fn check(fences: &[(&str, &ParsedFence, Option<Duration>)], faults: &Diagnostics) {
     let Some((.., usual)) = fences.first() else { return };
     if fences.iter().all(|(.., delay)| delay == usual) {
         return;
@@ -37,6 +37,7 @@ pub(super) fn check(fences: &[(&str, &Fenced, Option<Duration>)], faults: &Fault
 }
 
 fn share(one: &Fence, other: &Fence) -> bool {
-    let meet = |one: &KeyTemplate, other: &KeyTemplate| one.glob().meets(&other.glob()) == Meeting::Same;
+    let meet =
+        |one: &KeyTemplate, other: &KeyTemplate| one.glob().meets(&other.glob()) == GlobRelation::Overlapping;
     one.keys.iter().any(|key| other.keys.iter().any(|theirs| meet(key, theirs)))
 }

@@ -1,17 +1,17 @@
 //! Finds the routes that would lock one key at two places, or make nodes of two layouts at one place.
 
-use super::{faults::Faults, fence::Fenced};
+use super::{faults::Diagnostics, fence::ParsedFence};
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::{KeyTemplate, Meeting},
-    plan::{Fence, Placing},
+    key::{GlobRelation, KeyTemplate},
+    plan::{Fence, LockPlacement},
 };
 
 /// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has its
 /// locks where other programs have theirs. Such fences are few.
-pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
-    let foreign = |placing: &Placing| matches!(placing, Placing::Foreign { .. });
-    let is_foreign = |fenced: &Fenced| fenced.fence.locks().any(|(_, placing)| foreign(placing));
+pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let foreign = |placing: &LockPlacement| matches!(placing, LockPlacement::Foreign { .. });
+    let is_foreign = |fenced: &ParsedFence| fenced.fence.locks().any(|(_, placing)| foreign(placing));
     if !fences.iter().any(|(_, fenced)| is_foreign(fenced)) {
         return;
     }
@@ -35,14 +35,21 @@ fn unlike(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diag
 }
 
 /// Compares one lock of each fence.
-fn in_the_way(other: &str, above: &Placing, route: &str, placing: &Placing) -> Option<Diagnostic> {
-    let (Placing::Foreign { layout: one, path: here }, Placing::Foreign { layout: two, path: there }) =
-        (above, placing)
+fn in_the_way(
+    other: &str,
+    above: &LockPlacement,
+    route: &str,
+    placing: &LockPlacement,
+) -> Option<Diagnostic> {
+    let (
+        LockPlacement::Foreign { layout: one, path: here },
+        LockPlacement::Foreign { layout: two, path: there },
+    ) = (above, placing)
     else {
         return None;
     };
     match here.glob().meets(&there.glob()) {
-        Meeting::Same if one != two => {
+        GlobRelation::Overlapping if one != two => {
             let (one, two) = (one.word(), two.word());
             let message = format!(
                 "routes `{other}` and `{route}` can make nodes of two layouts at one lock path: `{one}` and `{two}`"
@@ -50,20 +57,20 @@ fn in_the_way(other: &str, above: &Placing, route: &str, placing: &Placing) -> O
             let remedy = "write the layout of the programs that have their locks there on both";
             Some(Diagnostic::new(Code::UnlikeLayout, message).remedy(remedy))
         }
-        Meeting::Below => {
+        GlobRelation::Nested => {
             let message = format!(
                 "of routes `{other}` and `{route}` the lock path of one can lie below that of the other"
             );
             let remedy = "write lock paths that lie side by side";
             Some(Diagnostic::new(Code::NestedPath, message).remedy(remedy))
         }
-        Meeting::Never | Meeting::Same => None,
+        GlobRelation::Disjoint | GlobRelation::Overlapping => None,
     }
 }
 
 /// Some values make both templates give the same key.
 pub(super) fn meet(one: &KeyTemplate, two: &KeyTemplate) -> bool {
-    one.glob().meets(&two.glob()) == Meeting::Same
+    one.glob().meets(&two.glob()) == GlobRelation::Overlapping
 }
 
 /// Every key that both fences can give has one place. Values are told apart by their place in the key, so only two
@@ -72,7 +79,7 @@ pub(super) fn meet(one: &KeyTemplate, two: &KeyTemplate) -> bool {
 /// For migrated locks one common lock is enough: every holder of it excludes every other.
 fn agree(one: &Fence, two: &Fence) -> bool {
     if one.former.is_some() || two.former.is_some() {
-        let like = |(key, placing): (&KeyTemplate, &Placing)| {
+        let like = |(key, placing): (&KeyTemplate, &LockPlacement)| {
             two.locks().any(|(other, place)| key.shape() == other.shape() && placing == place)
         };
         return one.locks().any(like);

@@ -1,17 +1,17 @@
 //! Finds routes that disagree on how many requests hold one key at once, and keys that look like the permit of
 //! another key.
 
-use super::{faults::Faults, fence::Fenced, unlike_layouts::meet};
+use super::{faults::Diagnostics, fence::ParsedFence, unlike_layouts::meet};
 use crate::{
     diagnose::{Code, Diagnostic},
-    key::Meeting,
-    plan::{Fence, Placing},
+    key::GlobRelation,
+    plan::{Fence, LockPlacement},
 };
 
 /// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has
 /// permits. Such fences are few.
-pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
-    let has = |fenced: &Fenced| fenced.fence.permits().is_some();
+pub(super) fn check<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
+    let has = |fenced: &ParsedFence| fenced.fence.permits().is_some();
     if !fences.iter().any(|(_, fenced)| has(fenced)) {
         return;
     }
@@ -25,7 +25,8 @@ pub(super) fn check<'r>(fences: &[(&'r str, &'r Fenced)], faults: &Faults) {
 
 fn unlike(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
     // For locks of other programs the different place was reported already.
-    let foreign = |fence: &Fence| fence.locks().any(|(_, lock)| matches!(lock, Placing::Foreign { .. }));
+    let foreign =
+        |fence: &Fence| fence.locks().any(|(_, lock)| matches!(lock, LockPlacement::Foreign { .. }));
     let share = above.templates().any(|one| fence.templates().any(|two| meet(one, two)));
     if share && above.permits() != fence.permits() && !foreign(above) && !foreign(fence) {
         let message = format!(
@@ -54,6 +55,6 @@ fn called_as_a_permit(key: &Fence, of: &Fence) -> bool {
     of.permits().is_some()
         && of.templates().any(|of| {
             let permits = of.permits_glob();
-            key.templates().any(|key| key.glob().meets(&permits) == Meeting::Same)
+            key.templates().any(|key| key.glob().meets(&permits) == GlobRelation::Overlapping)
         })
 }

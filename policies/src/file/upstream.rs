@@ -4,40 +4,40 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
     balancing::sharing,
-    block::Block,
+    block::MappingReader,
     choice::exactly_one,
     delay,
-    faults::Faults,
+    faults::Diagnostics,
     key::HOP_BY_HOP,
     scalar::{self, Scheme},
-    tls::{Reached, reached},
-    yaml::{Key, Node},
+    tls::{ParsedEndpoints, reached},
+    yaml::{MappingKey, Node},
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
+    diagnose::{Code, Diagnostic, SourceSpan},
     plan::{
-        Expiry, Level, Protocol, ReservedFields, Service, ServiceId, Sharing, TokenFields,
-        UnfinishedStatuses, Upstream, UpstreamId, plain, services,
+        EndpointSettings, ExpiryPolicy, FencingLevel, ReservedFields, Service, ServiceId, TokenFields,
+        UnfinishedStatuses, Upstream, UpstreamId, UpstreamProtocol, plain, services,
     },
     spelling::is_token,
 };
 
 /// All upstreams of the file. An upstream's index is its id in the plan.
 pub(super) struct Upstreams<'n> {
-    all: Vec<Entry<'n>>,
+    all: Vec<UpstreamEntry<'n>>,
     /// The service of each upstream.
     services: Vec<ServiceId>,
 }
 
-struct Entry<'n> {
+struct UpstreamEntry<'n> {
     name: &'n str,
     /// `None` where the entry is bad. Its name is still known, so that a route may use it.
     upstream: Option<Upstream>,
     /// The place of `response_timeout`; where that is absent, the place of the name.
-    place: Place,
+    place: SourceSpan,
 }
 
-impl Entry<'_> {
+impl UpstreamEntry<'_> {
     fn endpoints(&self) -> &[Arc<str>] {
         self.upstream.as_ref().map_or(&[], |upstream| &upstream.endpoints)
     }
@@ -61,15 +61,15 @@ const TAKEN: [&str; 13] = [
 ];
 
 impl<'n> Upstreams<'n> {
-    pub(super) fn read(policy: &mut Block<'n>) -> Self {
+    pub(super) fn read(policy: &mut MappingReader<'n>) -> Self {
         let faults = policy.faults();
         let entries = policy.entries("upstreams").iter();
-        let all: Vec<Entry> = entries.map(|(key, node)| entry(key, node, faults)).collect();
-        Self { services: services(all.iter().map(Entry::endpoints)), all }
+        let all: Vec<UpstreamEntry> = entries.map(|(key, node)| entry(key, node, faults)).collect();
+        Self { services: services(all.iter().map(UpstreamEntry::endpoints)), all }
     }
 
     /// The upstream that a field of `block` names.
-    pub(super) fn named(&self, block: &mut Block, field: &'static str) -> Option<UpstreamId> {
+    pub(super) fn named(&self, block: &mut MappingReader, field: &'static str) -> Option<UpstreamId> {
         block.require(field, &format!("{field}: <an upstream>"));
         block.value(field, |name| {
             self.all.iter().position(|entry| entry.name == name).map(UpstreamId).ok_or_else(|| {
@@ -85,7 +85,7 @@ impl<'n> Upstreams<'n> {
     }
 
     /// The level of the upstream; `None` where its entry is bad.
-    pub(super) fn level(&self, id: UpstreamId) -> Option<Level> {
+    pub(super) fn level(&self, id: UpstreamId) -> Option<FencingLevel> {
         self.all[id.0].upstream.as_ref().map(|upstream| upstream.fencing)
     }
 
@@ -93,9 +93,12 @@ impl<'n> Upstreams<'n> {
     pub(super) fn keeps_to_http(&self, id: UpstreamId) -> Option<&'static str> {
         let upstream = self.all[id.0].upstream.as_ref()?;
         match (upstream.fencing, upstream.protocol) {
-            (Level::Guard, _) => Some("before a guard, which lets in one request at a time"),
-            (_, Protocol::Http2 | Protocol::Auto) => Some("without `protocol: http1`"),
-            (Level::None | Level::Delay(_) | Level::Upstream, Protocol::Http1) => None,
+            (FencingLevel::Guard, _) => Some("before a guard, which lets in one request at a time"),
+            (_, UpstreamProtocol::Http2 | UpstreamProtocol::Auto) => Some("without `protocol: http1`"),
+            (
+                FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream,
+                UpstreamProtocol::Http1,
+            ) => None,
         }
     }
 
@@ -115,7 +118,7 @@ impl<'n> Upstreams<'n> {
     }
 
     /// The upstreams without a mistake, and the place of each one's response timeout.
-    pub(super) fn read_well(&self) -> impl Iterator<Item = (&Upstream, Place)> {
+    pub(super) fn read_well(&self) -> impl Iterator<Item = (&Upstream, SourceSpan)> {
         self.all.iter().filter_map(|entry| Some((entry.upstream.as_ref()?, entry.place)))
     }
 
@@ -142,25 +145,25 @@ pub(super) fn renamed(upstream: &Upstream) -> impl Iterator<Item = String> + use
     [token, number].into_iter().chain(upstream.operation_field.as_deref().map(str::to_owned))
 }
 
-fn entry<'n>(key: &'n Key, node: &'n Node, faults: &'n Faults) -> Entry<'n> {
+fn entry<'n>(key: &'n MappingKey, node: &'n Node, faults: &'n Diagnostics) -> UpstreamEntry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
     // Once all is read, the response timeout is needed again. A mapping by itself knows only the place of its name.
-    let read = |block: &mut Block| (settings(block, name), block.place_of("response_timeout"));
+    let read = |block: &mut MappingReader| (settings(block, name), block.place_of("response_timeout"));
     let (upstream, place) =
-        Block::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
+        MappingReader::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
             .unwrap_or((None, key.place));
-    Entry { name: &key.text, upstream, place }
+    UpstreamEntry { name: &key.text, upstream, place }
 }
 
 /// `Level::Delay` gets its length from the field `delay`.
-const LEVELS: [(&str, Level); 4] = [
-    ("none", Level::None),
-    ("delay", Level::Delay(Duration::ZERO)),
-    ("guard", Level::Guard),
-    ("upstream", Level::Upstream),
+const LEVELS: [(&str, FencingLevel); 4] = [
+    ("none", FencingLevel::None),
+    ("delay", FencingLevel::Delay(Duration::ZERO)),
+    ("guard", FencingLevel::Guard),
+    ("upstream", FencingLevel::Upstream),
 ];
 
-fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
+fn settings(block: &mut MappingReader, name: Option<String>) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = reached(block, written.clone().unwrap_or_default(), "endpoints");
@@ -172,14 +175,14 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
     let direct = direct(block, fencing, expiry);
     let patience = match fencing {
         // A guard lets a request wait for older executions before it forwards the request.
-        Some(Level::Guard) => 45,
+        Some(FencingLevel::Guard) => 45,
         // The default session timeout less its margin: without a comparison of tokens the lock is all there is.
-        Some(Level::None) => 9,
+        Some(FencingLevel::None) => 9,
         // A timeout longer than the delay is a mistake only if the file writes it. The default stays below.
-        Some(Level::Delay(delay)) => delay::patience(delay),
-        Some(Level::Upstream) | None => 15,
+        Some(FencingLevel::Delay(delay)) => delay::patience(delay),
+        Some(FencingLevel::Upstream) | None => 15,
     };
-    let terms = Terms::read(block, patience);
+    let terms = UpstreamSettings::read(block, patience);
     if let Some(terms) = &terms {
         terms.about_hops(block, fencing);
     }
@@ -190,34 +193,36 @@ fn settings(block: &mut Block, name: Option<String>) -> Option<Upstream> {
 }
 
 /// Whether somebody refuses a dispatch that comes too late.
-fn expiry(block: &mut Block) -> Expiry {
-    let words = [("ignored", Expiry::Ignored), ("enforced", Expiry::Enforced)];
+fn expiry(block: &mut MappingReader) -> ExpiryPolicy {
+    let words = [("ignored", ExpiryPolicy::Ignored), ("enforced", ExpiryPolicy::Enforced)];
     block.word("not_after", &words).unwrap_or_default()
 }
 
 /// A guard heeds the field in any case, and whoever compares tokens needs no moment.
-fn heeded(block: &mut Block, fencing: Option<Level>) -> Expiry {
+fn heeded(block: &mut MappingReader, fencing: Option<FencingLevel>) -> ExpiryPolicy {
     let written = expiry(block);
-    if let Some(fencing @ (Level::Guard | Level::Upstream)) = fencing
+    if let Some(fencing @ (FencingLevel::Guard | FencingLevel::Upstream)) = fencing
         && block.is_present("not_after")
     {
         let message = format!("`not_after` has no effect with `fencing: {}`", fencing.word());
         let remedy = match fencing {
-            Level::Guard => "leave it out: write it in the guard's file, below `upstream`",
+            FencingLevel::Guard => "leave it out: write it in the guard's file, below `upstream`",
             _ => "leave it out: a service that compares tokens refuses the late ones",
         };
         block.fault("not_after", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
-        return Expiry::Ignored;
+        return ExpiryPolicy::Ignored;
     }
     written
 }
 
-fn direct(block: &mut Block, fencing: Option<Level>, expiry: Expiry) -> bool {
+fn direct(block: &mut MappingReader, fencing: Option<FencingLevel>, expiry: ExpiryPolicy) -> bool {
     let direct = block.word("direct", &[("true", true), ("false", false)]);
-    if expiry == Expiry::Enforced && matches!(fencing, Some(Level::None | Level::Delay(_))) {
+    if expiry == ExpiryPolicy::Enforced
+        && matches!(fencing, Some(FencingLevel::None | FencingLevel::Delay(_)))
+    {
         return direct.unwrap_or(false);
     }
-    if let Some(fencing @ (Level::None | Level::Delay(_) | Level::Upstream)) = fencing
+    if let Some(fencing @ (FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream)) = fencing
         && block.is_present("direct")
     {
         let message = format!("`direct` has no effect with `fencing: {}`", fencing.word());
@@ -227,7 +232,7 @@ fn direct(block: &mut Block, fencing: Option<Level>, expiry: Expiry) -> bool {
             fault.remedy("leave it out: it is about the way to a guard, or to what enforces `not_after`"),
         );
     }
-    if fencing == Some(Level::Guard) && !block.is_present("direct") {
+    if fencing == Some(FencingLevel::Guard) && !block.is_present("direct") {
         let message = "`direct` is not written, so a refusal of the guard, such as in its first seconds, reaches clients as `unknown`";
         let fault = Diagnostic::new(Code::NotDirect, message);
         block.fault("fencing", fault.remedy("write `direct: true` where nothing between here and the guard sends a request twice, else `direct: false`"));
@@ -236,16 +241,16 @@ fn direct(block: &mut Block, fencing: Option<Level>, expiry: Expiry) -> bool {
 }
 
 /// The service behind a guard.
-pub(super) struct Beside {
+pub(super) struct GuardUpstream {
     pub(super) upstream: Upstream,
     /// The response timeout, where it is written.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<SourceSpan>,
 }
 
 /// The one upstream of a guard.
-pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
+pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
     guard.require("upstream", "upstream: {endpoint: \"http://127.0.0.1:8000\"}");
-    let read = |block: &mut Block| {
+    let read = |block: &mut MappingReader| {
         let example = "add `endpoint: \"http://127.0.0.1:8000\"`";
         let chosen = exactly_one(block, &["endpoint", "endpoints"], example);
         let one = block.value("endpoint", |text| Ok(vec![scalar::endpoint(text)?]));
@@ -254,25 +259,26 @@ pub(super) fn beside(guard: &mut Block) -> Option<Beside> {
         let reached = reached(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let expiry = expiry(block);
         let direct = beside_directly(block, expiry);
-        let terms = Terms::read(block, 15);
+        let terms = UpstreamSettings::read(block, 15);
         if let Some(terms) = &terms {
             terms.left_out(block);
         }
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
         written?;
-        let mut upstream = terms?.upstream("upstream".into(), reached?, Level::Upstream, (direct, expiry));
+        let mut upstream =
+            terms?.upstream("upstream".into(), reached?, FencingLevel::Upstream, (direct, expiry));
         upstream.has_fenced_routes = true;
         upstream.service.is_fenced = true;
-        Some(Beside { upstream, place })
+        Some(GuardUpstream { upstream, place })
     };
     guard.is_present("upstream").then(|| guard.inner("upstream", read)).flatten()?
 }
 
 /// Whether nothing between a guard and what refuses late requests sends a request twice.
-fn beside_directly(block: &mut Block, expiry: Expiry) -> bool {
+fn beside_directly(block: &mut MappingReader, expiry: ExpiryPolicy) -> bool {
     let direct = block.word("direct", &[("true", true), ("false", false)]);
-    if expiry == Expiry::Ignored && block.is_present("direct") {
+    if expiry == ExpiryPolicy::Ignored && block.is_present("direct") {
         let message = "`direct` has no effect without `not_after: enforced`";
         let fault = Diagnostic::new(Code::NoEffect, message);
         block
@@ -282,7 +288,7 @@ fn beside_directly(block: &mut Block, expiry: Expiry) -> bool {
 }
 
 /// The settings that every upstream has.
-struct Terms {
+struct UpstreamSettings {
     fields: TokenFields,
     operation_field: Option<Arc<str>>,
     unfinished: UnfinishedStatuses,
@@ -293,16 +299,16 @@ struct Terms {
     response_fields: usize,
     idle: Duration,
     tunnel_idle: Duration,
-    sharing: Sharing,
+    sharing: EndpointSettings,
 }
 
 /// The same limit as in other proxies that limit the number of fields.
 const RESPONSE_FIELDS: usize = 100;
 const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 
-impl Terms {
+impl UpstreamSettings {
     /// `patience` is the default of `response_timeout` in seconds.
-    fn read(block: &mut Block, patience: u64) -> Option<Self> {
+    fn read(block: &mut MappingReader, patience: u64) -> Option<Self> {
         let fields = block.inner("fields", token_fields);
         let operation_field = block.value("operation_field", operation_field).map(Arc::from);
         if let (Some(fields), Some(name)) = (&fields, &operation_field) {
@@ -336,9 +342,9 @@ impl Terms {
     }
 
     /// What the file of a gateway says of proxies between it and the service.
-    fn about_hops(&self, block: &mut Block, fencing: Option<Level>) {
+    fn about_hops(&self, block: &mut MappingReader, fencing: Option<FencingLevel>) {
         match fencing {
-            Some(Level::Guard) => {
+            Some(FencingLevel::Guard) => {
                 for field in ["unfinished", "operation_field"] {
                     if block.is_present(field) {
                         let message = format!("`{field}` has no effect with `fencing: guard`");
@@ -350,14 +356,14 @@ impl Terms {
                     }
                 }
             }
-            Some(Level::None | Level::Delay(_)) => self.left_out(block),
+            Some(FencingLevel::None | FencingLevel::Delay(_)) => self.left_out(block),
             // The service refuses what comes late.
-            Some(Level::Upstream) | None => {}
+            Some(FencingLevel::Upstream) | None => {}
         }
     }
 
     /// Nobody behind us compares tokens, so an execution that goes on unnoticed meets the next one.
-    fn left_out(&self, block: &mut Block) {
+    fn left_out(&self, block: &mut MappingReader) {
         let left_out =
             UnfinishedStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
         let left_out: Vec<String> = left_out.map(|status| status.to_string()).collect();
@@ -375,9 +381,9 @@ impl Terms {
     fn upstream(
         self,
         name: Arc<str>,
-        reached: Reached,
-        fencing: Level,
-        (direct, expiry): (bool, Expiry),
+        reached: ParsedEndpoints,
+        fencing: FencingLevel,
+        (direct, expiry): (bool, ExpiryPolicy),
     ) -> Upstream {
         Upstream {
             name,
@@ -405,7 +411,7 @@ impl Terms {
     }
 }
 
-fn endpoints(block: &mut Block) -> Option<Vec<(Scheme, String)>> {
+fn endpoints(block: &mut MappingReader) -> Option<Vec<(Scheme, String)>> {
     let endpoints = block.values("endpoints", scalar::endpoint)?;
     if endpoints.is_empty() {
         let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
@@ -419,7 +425,7 @@ fn endpoints(block: &mut Block) -> Option<Vec<(Scheme, String)>> {
     Some(endpoints)
 }
 
-fn token_fields(block: &mut Block) -> TokenFields {
+fn token_fields(block: &mut MappingReader) -> TokenFields {
     let default = TokenFields::default();
     let token = block.value("token", field_name).unwrap_or(default.token);
     let number = block.value("number", field_name).unwrap_or(default.number);
@@ -433,7 +439,7 @@ fn token_fields(block: &mut Block) -> TokenFields {
 }
 
 /// The field that carries the name of the operation is not one of those that carry the token.
-fn one_meaning(block: &mut Block, fields: &TokenFields, name: &str) {
+fn one_meaning(block: &mut MappingReader, fields: &TokenFields, name: &str) {
     if [&fields.token, &fields.number].into_iter().any(|field| plain(field) == plain(name)) {
         let message = format!("`{name}` cannot carry both the token and the name of the operation");
         let fault = Diagnostic::new(Code::OneFieldForTwo, message);

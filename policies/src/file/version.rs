@@ -1,9 +1,9 @@
 //! Reads the version of a file: there is one.
 
-use super::block::Block;
+use super::block::MappingReader;
 use crate::diagnose::{Code, Diagnostic};
 
-pub(super) fn version(block: &mut Block) {
+pub(super) fn version(block: &mut MappingReader) {
     block.require("version", "version: 1");
     block.value("version", |version| match version {
         "1" => Ok(()),

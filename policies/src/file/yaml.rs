@@ -5,5 +5,5 @@ mod events;
 mod read;
 mod slips;
 
-pub(super) use document::{Key, Node, Scalar, Value};
+pub(super) use document::{MappingKey, Node, NodeValue, Scalar};
 pub(super) use read::parse;

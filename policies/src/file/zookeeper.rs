@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use super::{block::Block, scalar, tls};
+use super::{block::MappingReader, scalar, tls};
 use crate::{
     diagnose::{Code, Diagnostic},
-    plan::{Acl, Digest, Tls, ZooKeeper},
+    plan::{AclMode, ClientTls, DigestCredential, ZooKeeperSettings},
 };
 
-pub(super) fn zookeeper(policy: &mut Block) -> Option<ZooKeeper> {
+pub(super) fn zookeeper(policy: &mut MappingReader) -> Option<ZooKeeperSettings> {
     policy.require("zookeeper", "zookeeper: {servers: [zk1:2181, zk2:2181, zk3:2181]}");
     // For a section that is absent, no fault about its parts is told.
     policy.is_present("zookeeper").then(|| policy.inner("zookeeper", settings)).flatten()
 }
 
 /// Bad servers are left out; a fault has been told, so no plan comes of it.
-fn settings(block: &mut Block) -> ZooKeeper {
+fn settings(block: &mut MappingReader) -> ZooKeeperSettings {
     let servers = servers(block);
-    let zookeeper = ZooKeeper {
+    let zookeeper = ZooKeeperSettings {
         servers: servers.unwrap_or_default(),
         root: block.value("root", scalar::root).unwrap_or_else(|| "/fencegate".into()),
         session_timeout: block
@@ -38,7 +38,7 @@ fn settings(block: &mut Block) -> ZooKeeper {
     zookeeper
 }
 
-fn servers(block: &mut Block) -> Option<Vec<String>> {
+fn servers(block: &mut MappingReader) -> Option<Vec<String>> {
     block.require("servers", "servers: [zk1:2181, zk2:2181, zk3:2181]");
     let servers = block.values("servers", scalar::server)?;
     if servers.is_empty() {
@@ -48,7 +48,8 @@ fn servers(block: &mut Block) -> Option<Vec<String>> {
     Some(servers)
 }
 
-const ACLS: [(&str, Acl); 3] = [("checked", Acl::Checked), ("open", Acl::Open), ("closed", Acl::Closed)];
+const ACLS: [(&str, AclMode); 3] =
+    [("checked", AclMode::Checked), ("open", AclMode::Open), ("closed", AclMode::Closed)];
 
 /// An identity of a scheme that identifies somebody. Only the server understands the part after the colon.
 fn identity(text: &str) -> Result<String, Diagnostic> {
@@ -67,28 +68,28 @@ fn identity(text: &str) -> Result<String, Diagnostic> {
     }
 }
 
-fn digest(block: &mut Block) -> Option<Digest> {
+fn digest(block: &mut MappingReader) -> Option<DigestCredential> {
     let written = block.is_present("digest");
-    let read = |block: &mut Block| {
+    let read = |block: &mut MappingReader| {
         block.require("user", "user: fencegate");
         block.require("password_file", "password_file: /run/secrets/fencegate-zookeeper");
         let (user, password_file) =
             (block.value("user", scalar::name), block.value("password_file", scalar::file));
-        Some(Digest { user: user?, password_file: password_file? })
+        Some(DigestCredential { user: user?, password_file: password_file? })
     };
     if written { block.inner("digest", read).flatten() } else { None }
 }
 
 /// Checks that our credentials and the ACL fit together.
-fn shown(block: &mut Block, zookeeper: &ZooKeeper) {
+fn shown(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let certificate = zookeeper.tls.as_ref().is_some_and(|tls| tls.client.is_some());
-    if zookeeper.acl == Acl::Closed && !certificate && !block.is_present("digest") {
+    if zookeeper.acl == AclMode::Closed && !certificate && !block.is_present("digest") {
         let message = "`acl: closed` lets in who we are, and nothing says who that is";
         let remedy =
             "add `tls` with a `client_certificate_file`, or `digest` with `user` and `password_file`";
         block.fault("acl", Diagnostic::new(Code::MissingField, message).remedy(remedy));
     }
-    if zookeeper.acl != Acl::Closed && block.is_present("identities") {
+    if zookeeper.acl != AclMode::Closed && block.is_present("identities") {
         let message = "`identities` has no effect while everybody may write";
         let remedy = "write `acl: closed`, or leave `identities` out";
         block.fault("identities", Diagnostic::new(Code::NoEffect, message).remedy(remedy));
@@ -101,7 +102,7 @@ fn shown(block: &mut Block, zookeeper: &ZooKeeper) {
     }
 }
 
-fn tls(block: &mut Block) -> Option<Tls> {
+fn tls(block: &mut MappingReader) -> Option<ClientTls> {
     let secured = block.is_present("tls");
     // The field is asked for also where the section is absent, so that the schema knows it.
     block.inner("tls", tls::tls_by_host).filter(|_| secured)
@@ -109,22 +110,25 @@ fn tls(block: &mut Block) -> Option<Tls> {
 
 fn sessions(text: &str) -> Result<usize, Diagnostic> {
     match scalar::count(text)? {
-        sessions @ 1..=ZooKeeper::MOST_SESSIONS => Ok(sessions),
-        _ => Err(scalar::out_of_range(text, &format!("there may be 1 to {}", ZooKeeper::MOST_SESSIONS))),
+        sessions @ 1..=ZooKeeperSettings::MOST_SESSIONS => Ok(sessions),
+        _ => Err(scalar::out_of_range(
+            text,
+            &format!("there may be 1 to {}", ZooKeeperSettings::MOST_SESSIONS),
+        )),
     }
 }
 
 /// A follower may expire a session a tick early, and a heartbeat may be late by its own period.
-fn thin_margin(block: &mut Block, zookeeper: &ZooKeeper) {
+fn thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
-    let least = ZooKeeper::least_margin(session, tick);
+    let least = ZooKeeperSettings::least_margin(session, tick);
     if let Some(margin) = zookeeper.safety_margin
         && margin < least
     {
         let message = format!(
             "a safety margin of {} is smaller than a heartbeat of {} and a tick of {}",
             scalar::written(margin),
-            scalar::written(ZooKeeper::heartbeat(session)),
+            scalar::written(ZooKeeperSettings::heartbeat(session)),
             scalar::written(tick),
         );
         let fault = Diagnostic::new(Code::ThinMargin, message);
@@ -132,9 +136,9 @@ fn thin_margin(block: &mut Block, zookeeper: &ZooKeeper) {
     }
 }
 
-fn short_session(block: &mut Block, zookeeper: &ZooKeeper) {
+fn short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let session = zookeeper.session_timeout;
-    let (margin, heartbeat) = (zookeeper.margin(session), ZooKeeper::heartbeat(session));
+    let (margin, heartbeat) = (zookeeper.margin(session), ZooKeeperSettings::heartbeat(session));
     let usable = session.saturating_sub(margin);
     if usable < heartbeat * 2 {
         let message = format!(
@@ -153,7 +157,7 @@ fn short_session(block: &mut Block, zookeeper: &ZooKeeper) {
 }
 
 /// ZooKeeper's default bounds for a session timeout.
-fn beyond_ticks(block: &mut Block, zookeeper: &ZooKeeper) {
+fn beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
     let (session, tick) = (zookeeper.session_timeout, zookeeper.tick);
     let (least, most) = (tick * 2, tick * 20);
     if (least..=most).contains(&session) {

@@ -14,7 +14,7 @@ pub struct CanonicalHost {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadHost {
+pub enum ParseHostError {
     #[error("the host is empty")]
     Empty,
     #[error("the host carries user information")]
@@ -30,9 +30,9 @@ pub enum BadHost {
 impl CanonicalHost {
     /// Reads `name`, `name:port`, `[v6]` or `[v6]:port`. Percent-escapes are refused: RFC 3986 allows them, no
     /// host name needs them, and servers disagree about them.
-    pub fn parse(raw: &str) -> Result<Self, BadHost> {
+    pub fn parse(raw: &str) -> Result<Self, ParseHostError> {
         if raw.contains('@') {
-            return Err(BadHost::UserInfo);
+            return Err(ParseHostError::UserInfo);
         }
         let (mut text, port) = match raw.strip_prefix('[') {
             Some(bracketed) => ipv6(bracketed)?,
@@ -84,21 +84,21 @@ fn split_port(raw: &str) -> (&str, Option<&str>) {
     }
 }
 
-fn ipv6(bracketed: &str) -> Result<(String, Option<&str>), BadHost> {
-    let (address, after) = bracketed.split_once(']').ok_or(BadHost::Ipv6)?;
-    let address: Ipv6Addr = address.parse().map_err(|_| BadHost::Ipv6)?;
+fn ipv6(bracketed: &str) -> Result<(String, Option<&str>), ParseHostError> {
+    let (address, after) = bracketed.split_once(']').ok_or(ParseHostError::Ipv6)?;
+    let address: Ipv6Addr = address.parse().map_err(|_| ParseHostError::Ipv6)?;
     let port = match after.strip_prefix(':') {
         Some(port) => Some(port),
         None if after.is_empty() => None,
-        None => return Err(BadHost::Ipv6),
+        None => return Err(ParseHostError::Ipv6),
     };
     Ok((format!("[{address}]"), port))
 }
 
 /// Letters, digits, `-` and `_` in labels of 1 to 63, at most 253 in all.
-fn reg_name(raw: &str) -> Result<String, BadHost> {
+fn reg_name(raw: &str) -> Result<String, ParseHostError> {
     if raw.is_empty() {
-        return Err(BadHost::Empty);
+        return Err(ParseHostError::Empty);
     }
     let name = raw.strip_suffix('.').unwrap_or(raw);
     let good = |label: &[u8]| {
@@ -106,15 +106,15 @@ fn reg_name(raw: &str) -> Result<String, BadHost> {
             && label.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
     if name.len() > 253 || !name.as_bytes().split(|byte| *byte == b'.').all(good) {
-        return Err(BadHost::Name);
+        return Err(ParseHostError::Name);
     }
     Ok(name.to_ascii_lowercase())
 }
 
-fn check_port(port: &str) -> Result<(), BadHost> {
+fn check_port(port: &str) -> Result<(), ParseHostError> {
     // `u16::from_str` alone would take a plus sign.
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-    if digits && port.parse::<u16>().is_ok() { Ok(()) } else { Err(BadHost::Port) }
+    if digits && port.parse::<u16>().is_ok() { Ok(()) } else { Err(ParseHostError::Port) }
 }
 
 #[cfg(test)]
@@ -145,26 +145,26 @@ mod tests {
     #[test]
     fn what_servers_read_differently_is_refused() {
         for (raw, why) in [
-            ("", BadHost::Empty),
-            (":80", BadHost::Empty),
-            ("user@pay.example", BadHost::UserInfo),
-            ("pay..example", BadHost::Name),
-            (".", BadHost::Name),
-            ("pay example", BadHost::Name),
-            ("pay%2eexample", BadHost::Name),
-            ("pay.example/x", BadHost::Name),
-            ("münchen.example", BadHost::Name),
-            ("a,b", BadHost::Name),
-            ("::1", BadHost::Empty),
-            ("[::1", BadHost::Ipv6),
-            ("[::1]x", BadHost::Ipv6),
-            ("[fe80::1%25eth0]", BadHost::Ipv6),
-            ("[pay.example]", BadHost::Ipv6),
-            (":", BadHost::Empty),
-            ("pay.example::", BadHost::Port),
-            ("pay.example:+80", BadHost::Port),
-            ("pay.example:65536", BadHost::Port),
-            ("pay.example:80:80", BadHost::Port),
+            ("", ParseHostError::Empty),
+            (":80", ParseHostError::Empty),
+            ("user@pay.example", ParseHostError::UserInfo),
+            ("pay..example", ParseHostError::Name),
+            (".", ParseHostError::Name),
+            ("pay example", ParseHostError::Name),
+            ("pay%2eexample", ParseHostError::Name),
+            ("pay.example/x", ParseHostError::Name),
+            ("münchen.example", ParseHostError::Name),
+            ("a,b", ParseHostError::Name),
+            ("::1", ParseHostError::Empty),
+            ("[::1", ParseHostError::Ipv6),
+            ("[::1]x", ParseHostError::Ipv6),
+            ("[fe80::1%25eth0]", ParseHostError::Ipv6),
+            ("[pay.example]", ParseHostError::Ipv6),
+            (":", ParseHostError::Empty),
+            ("pay.example::", ParseHostError::Port),
+            ("pay.example:+80", ParseHostError::Port),
+            ("pay.example:65536", ParseHostError::Port),
+            ("pay.example:80:80", ParseHostError::Port),
         ] {
             assert_eq!(CanonicalHost::parse(raw), Err(why), "{raw:?}");
         }

@@ -4,15 +4,15 @@ use super::canonical::CanonicalHost;
 
 /// The hosts that a listener serves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Hosts {
+pub enum HostMatcher {
     #[default]
     Any,
-    Only(Vec<Served>),
+    Only(Vec<HostPattern>),
 }
 
 /// One entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Served {
+pub enum HostPattern {
     Host(String),
     /// With its leading dot: every host below a name, at any depth, and not the name itself.
     Below(String),
@@ -20,9 +20,9 @@ pub enum Served {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither a host nor `*.` and a host")]
-pub struct BadServed;
+pub struct ParseHostPatternError;
 
-impl Hosts {
+impl HostMatcher {
     /// True if the list has the host. The port does not count: behind a load balancer it is not the port of this
     /// listener.
     pub fn contains(&self, host: &CanonicalHost) -> bool {
@@ -55,7 +55,7 @@ impl Hosts {
     }
 }
 
-impl Served {
+impl HostPattern {
     /// True if this entry has the host, whatever its port.
     pub fn is(&self, host: &CanonicalHost) -> bool {
         self.takes(host.name())
@@ -79,11 +79,11 @@ impl Served {
     ///
     /// # Errors
     /// Anything else, such as a port or a star in another place.
-    pub fn parse(text: &str) -> Result<Self, BadServed> {
+    pub fn parse(text: &str) -> Result<Self, ParseHostPatternError> {
         let (below, name) = text.strip_prefix("*.").map_or((false, text), |name| (true, name));
-        let host = CanonicalHost::parse(name).map_err(|_| BadServed)?;
+        let host = CanonicalHost::parse(name).map_err(|_| ParseHostPatternError)?;
         match (host.port(), below) {
-            (Some(_), _) => Err(BadServed),
+            (Some(_), _) => Err(ParseHostPatternError),
             (None, true) => Ok(Self::Below(format!(".{}", host.name()))),
             (None, false) => Ok(Self::Host(host.name().to_owned())),
         }
@@ -94,8 +94,8 @@ impl Served {
 mod tests {
     use super::*;
 
-    fn hosts(list: &[&str]) -> Hosts {
-        Hosts::Only(list.iter().map(|text| Served::parse(text).expect(text)).collect())
+    fn hosts(list: &[&str]) -> HostMatcher {
+        HostMatcher::Only(list.iter().map(|text| HostPattern::parse(text).expect(text)).collect())
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_is_no_host_is_not_served() {
         for bad in ["", "*", "a.*.example", "*.", "pay.example:80", "http://pay.example", "*.*.example"] {
-            assert_eq!(Served::parse(bad), Err(BadServed), "{bad}");
+            assert_eq!(HostPattern::parse(bad), Err(ParseHostPatternError), "{bad}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     expand::{apply, push_escaped},
     resource::{PERMIT, ParseKeyError, ResourceKey},
-    template::{Filter, KeyTemplate, Part, Source, Variable},
+    template::{KeyTemplate, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
 };
 use crate::path::escape;
 
@@ -38,20 +38,20 @@ impl KeyTemplate {
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
-                Part::Literal(literal) => {
+                TemplatePart::Literal(literal) => {
                     rest = rest.strip_prefix(&**literal)?;
                     key.push_str(literal);
                 }
-                Part::Variable(variable) => {
+                TemplatePart::Variable(variable) => {
                     let length = match parts.peek() {
-                        Some(Part::Literal(behind)) if self.is_last(behind) => {
+                        Some(TemplatePart::Literal(behind)) if self.is_last(behind) => {
                             rest.strip_suffix(&**behind)?.len()
                         }
                         // A value is not empty.
-                        Some(Part::Literal(behind)) => {
+                        Some(TemplatePart::Literal(behind)) => {
                             rest.char_indices().skip(1).find(|(at, _)| rest[*at..].starts_with(&**behind))?.0
                         }
-                        Some(Part::Variable(_)) | None => rest.len(),
+                        Some(TemplatePart::Variable(_)) | None => rest.len(),
                     };
                     let value;
                     (value, rest) = rest.split_at(length);
@@ -63,20 +63,20 @@ impl KeyTemplate {
     }
 
     fn is_last(&self, literal: &str) -> bool {
-        matches!(self.parts.last(), Some(Part::Literal(last)) if std::ptr::eq(&**last, literal))
+        matches!(self.parts.last(), Some(TemplatePart::Literal(last)) if std::ptr::eq(&**last, literal))
     }
 }
 
-impl Variable {
+impl TemplateVariable {
     /// The value that a request has where this stands in a key, as the template gives it on.
     fn read_back(&self, written: &str) -> Option<String> {
         if written.contains('/') {
             return None;
         }
         let value = unescaped(written)?;
-        let value = if self.source == Source::Host { value.to_ascii_lowercase() } else { value };
+        let value = if self.source == ValueSource::Host { value.to_ascii_lowercase() } else { value };
         let value =
-            self.filters.iter().try_fold(value, |value, filter: &Filter| apply(value, filter)).ok()?;
+            self.filters.iter().try_fold(value, |value, filter: &ValueFilter| apply(value, filter)).ok()?;
         (!value.is_empty() && !value.chars().any(char::is_control)).then_some(value)
     }
 }

@@ -7,17 +7,17 @@
 use std::cell::Cell;
 
 use super::{
-    declared::Said,
+    declared::ContentDeclaration,
     expand::apply,
     form::{self, MOST},
-    members::{Member, members},
-    multipart::{self, Part},
-    no_key::{BadKey, BadValue},
-    query::Folded,
+    members::{MemberValue, members},
+    multipart::{self, FormPart},
+    no_key::{KeyError, ValueError},
+    query::NormalizedName,
     search,
-    sources::{Conflicts, RequestSource},
-    template::{KeyTemplate, Source, Variable},
-    values::{Field, Values},
+    sources::{ConflictPolicy, RequestSource},
+    template::{KeyTemplate, TemplateVariable, ValueSource},
+    values::{HeaderField, RequestValues},
 };
 
 const IN_PATH: &str = "stands in the path, too, with another value";
@@ -34,19 +34,19 @@ const MANY: &str = "may stand in another source, too, which has more than 10000 
 
 /// The sources of a request beside the query, which [`Values::query`] has.
 #[derive(Debug, Clone, Copy)]
-pub struct Sent<'a> {
+pub struct RequestSources<'a> {
     /// The variables of the route's path, with their decoded values.
     pub path: &'a [(&'a str, &'a str)],
     /// The lines of `Cookie`.
     pub cookies: &'a [&'a [u8]],
     /// `None` where the body is not here in full.
-    pub content: Option<Content<'a>>,
+    pub content: Option<CompleteBody<'a>>,
 }
 
 /// A body that is here in full.
 #[derive(Debug, Clone, Copy)]
-pub struct Content<'a> {
-    pub said: Said<'a>,
+pub struct CompleteBody<'a> {
+    pub said: ContentDeclaration<'a>,
     pub bytes: &'a [u8],
 }
 
@@ -56,18 +56,18 @@ pub struct Content<'a> {
 /// A value stands in a source that `conflicts` compares, under the same name and with another value; or it may stand there.
 pub(crate) fn compare<'t>(
     templates: impl Iterator<Item = &'t KeyTemplate>,
-    conflicts: &Conflicts,
-    values: &dyn Values,
-    sent: &Sent<'_>,
-) -> Result<(), BadKey> {
-    if *conflicts == Conflicts::Pass {
+    conflicts: &ConflictPolicy,
+    values: &dyn RequestValues,
+    sent: &RequestSources<'_>,
+) -> Result<(), KeyError> {
+    if *conflicts == ConflictPolicy::Pass {
         return Ok(());
     }
-    let wanted: Vec<Wanted<'_>> = templates
+    let wanted: Vec<ComparedValue<'_>> = templates
         .flat_map(KeyTemplate::variables)
-        .filter_map(|variable| Wanted::of(variable, values))
+        .filter_map(|variable| ComparedValue::of(variable, values))
         .collect();
-    let compared = |other| Compared {
+    let compared = |other| SourceComparison {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
     };
     let path = compared(RequestSource::Path);
@@ -80,7 +80,7 @@ pub(crate) fn compare<'t>(
         Some(content) => {
             // A body out of which a key is taken is JSON for the service as well.
             let reads_json = wanted.iter().any(|wanted| wanted.own == RequestSource::Json);
-            let unless_json = |other| if reads_json { Compared::default() } else { compared(other) };
+            let unless_json = |other| if reads_json { SourceComparison::default() } else { compared(other) };
             content.compare(
                 &unless_json(RequestSource::Form),
                 &compared(RequestSource::Json),
@@ -92,26 +92,26 @@ pub(crate) fn compare<'t>(
 }
 
 /// A value of a key.
-struct Wanted<'t> {
-    variable: &'t Variable,
+struct ComparedValue<'t> {
+    variable: &'t TemplateVariable,
     own: RequestSource,
     /// The name under which it may stand elsewhere.
-    folded: Folded,
+    folded: NormalizedName,
     /// As it stands in the key.
     value: String,
 }
 
-impl<'t> Wanted<'t> {
-    fn of(variable: &'t Variable, values: &dyn Values) -> Option<Self> {
+impl<'t> ComparedValue<'t> {
+    fn of(variable: &'t TemplateVariable, values: &dyn RequestValues) -> Option<Self> {
         let own = RequestSource::of(&variable.source)?;
         let folded = match &variable.source {
-            Source::Path(name) | Source::Query(name) => Folded::of(name.as_bytes()),
-            Source::Body(pointer) => {
+            ValueSource::Path(name) | ValueSource::Query(name) => NormalizedName::of(name.as_bytes()),
+            ValueSource::Body(pointer) => {
                 let (first, rest) = pointer.names().split_first()?;
                 let rest: String = rest.iter().map(|name| format!("[{name}]")).collect();
-                Folded::of(format!("{first}{rest}").as_bytes())
+                NormalizedName::of(format!("{first}{rest}").as_bytes())
             }
-            Source::Header(_) | Source::Host => return None,
+            ValueSource::Header(_) | ValueSource::Host => return None,
         };
         let value = variable.value(values).ok()?;
         Some(Self { variable, own, folded: folded.without_indexes(), value })
@@ -122,38 +122,39 @@ impl<'t> Wanted<'t> {
         other.is_ok_and(|other| other == self.value)
     }
 
-    fn bad(&self, why: &'static str) -> BadKey {
-        self.variable.bad(BadValue::Invalid(why))
+    fn bad(&self, why: &'static str) -> KeyError {
+        self.variable.bad(ValueError::Invalid(why))
     }
 }
 
 /// The values that one source is compared with.
 #[derive(Default)]
-struct Compared<'w, 't> {
-    wanted: Vec<&'w Wanted<'t>>,
+struct SourceComparison<'w, 't> {
+    wanted: Vec<&'w ComparedValue<'t>>,
 }
 
-impl<'t> Compared<'_, 't> {
+impl<'t> SourceComparison<'_, 't> {
     fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
     /// The values that somebody could find under `name`.
-    fn named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a Wanted<'t>> {
-        let folded = (!Folded::is_plain(name)).then(|| Folded::of(name).without_indexes());
+    fn named<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
+        let folded = (!NormalizedName::is_plain(name)).then(|| NormalizedName::of(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
             Some(folded) => wanted.folded.is_like(folded),
             None => wanted.folded.is_like_plain(name),
         })
     }
 
-    fn field(&self, name: &[u8], value: &[u8], why: &'static str) -> Result<(), BadKey> {
-        let value = |wanted: &&Wanted<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.is(value));
+    fn field(&self, name: &[u8], value: &[u8], why: &'static str) -> Result<(), KeyError> {
+        let value =
+            |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.is(value));
         self.named(name).find(value).map_or(Ok(()), |wanted| Err(wanted.bad(why)))
     }
 
     /// A query or a form.
-    fn fields(&self, text: &[u8], why: &'static str) -> Result<(), BadKey> {
+    fn fields(&self, text: &[u8], why: &'static str) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -168,13 +169,13 @@ impl<'t> Compared<'_, 't> {
 
     /// Any bytes that somebody may take for a form. In an image there are more fields than anybody writes, but few are short: what
     /// is counted are names that take time.
-    fn bare_fields(&self, bytes: &[u8]) -> Result<(), BadKey> {
+    fn bare_fields(&self, bytes: &[u8]) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
         }
         let mut left = MOST + bytes.len() / 32;
         for (name, value) in form::fields(bytes) {
-            if !Folded::is_plain(name) {
+            if !NormalizedName::is_plain(name) {
                 if left == 0 {
                     return self.refuse(MANY);
                 }
@@ -186,7 +187,7 @@ impl<'t> Compared<'_, 't> {
     }
 
     /// Some readers decode a name or a value, and others do not.
-    fn cookies(&self, lines: &[&[u8]]) -> Result<(), BadKey> {
+    fn cookies(&self, lines: &[&[u8]]) -> Result<(), KeyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -203,23 +204,23 @@ impl<'t> Compared<'_, 't> {
         Ok(())
     }
 
-    fn multipart(&self, kind: &str, body: &[u8]) -> Result<(), BadKey> {
+    fn multipart(&self, kind: &str, body: &[u8]) -> Result<(), KeyError> {
         let Some(parts) = multipart::parts(kind, body, MOST) else { return self.broken(body) };
         for part in parts {
             match part {
-                Part::Named(names, value) => {
+                FormPart::Named(names, value) => {
                     for name in names {
                         self.field(name.as_bytes(), value, IN_FORM)?;
                         self.field(&form::decoded(name.as_bytes()), value, IN_FORM)?;
                     }
                 }
-                Part::Unclear(head) => self.broken(head)?,
+                FormPart::Unclear(head) => self.broken(head)?,
             }
         }
         Ok(())
     }
 
-    fn json(&self, body: &[u8]) -> Result<(), BadKey> {
+    fn json(&self, body: &[u8]) -> Result<(), KeyError> {
         let mut compared = Ok(());
         let count = Cell::new(0);
         let is_named = |name: &str| {
@@ -228,10 +229,10 @@ impl<'t> Compared<'_, 't> {
         };
         let read = members(body, is_named, |name, member| {
             let given = match &member {
-                Member::Null => return,
-                Member::Text(text) => text.as_bytes(),
+                MemberValue::Null => return,
+                MemberValue::Text(text) => text.as_bytes(),
                 // No text is it: these bytes are not UTF-8.
-                Member::Other => b"\xff",
+                MemberValue::Other => b"\xff",
             };
             if compared.is_ok() {
                 compared = self.field(name.as_bytes(), given, IN_JSON);
@@ -245,9 +246,9 @@ impl<'t> Compared<'_, 't> {
     }
 
     /// No element and no attribute may have the name, with any value.
-    fn xml(&self, body: &[u8]) -> Result<(), BadKey> {
+    fn xml(&self, body: &[u8]) -> Result<(), KeyError> {
         let is_spelt = body.contains(&0) || has(body, b"<!doctype") || !is_xml_like_ascii(body);
-        let named = |wanted: &&&Wanted<'_>| {
+        let named = |wanted: &&&ComparedValue<'_>| {
             let name = wanted.folded.innermost();
             is_spelt || name.is_empty() || !name.is_ascii() || search::has_xml_name(body, &name)
         };
@@ -255,17 +256,17 @@ impl<'t> Compared<'_, 't> {
     }
 
     /// A body that two readers could take for two bodies is refused if it names a value, or may do so in another spelling.
-    fn broken(&self, body: &[u8]) -> Result<(), BadKey> {
+    fn broken(&self, body: &[u8]) -> Result<(), KeyError> {
         let is_spelt =
             body.contains(&0) || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| has(body, sign));
-        let named = |wanted: &&&Wanted<'_>| {
+        let named = |wanted: &&&ComparedValue<'_>| {
             let kernel = wanted.folded.kernel();
             is_spelt || !kernel.is_ascii() || search::has(body, kernel)
         };
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.bad(BROKEN)))
     }
 
-    fn refuse(&self, why: &'static str) -> Result<(), BadKey> {
+    fn refuse(&self, why: &'static str) -> Result<(), KeyError> {
         self.wanted.first().map_or(Ok(()), |wanted| Err(wanted.bad(why)))
     }
 }
@@ -289,7 +290,7 @@ fn is_xml_like_ascii(body: &[u8]) -> bool {
 }
 
 /// As what a service may read a body.
-struct Readings {
+struct BodyFormats {
     form: bool,
     multipart: bool,
     json: bool,
@@ -298,21 +299,21 @@ struct Readings {
     unsaid: bool,
 }
 
-impl Content<'_> {
+impl CompleteBody<'_> {
     fn compare(
         &self,
-        form: &Compared<'_, '_>,
-        json: &Compared<'_, '_>,
-        xml: &Compared<'_, '_>,
-    ) -> Result<(), BadKey> {
+        form: &SourceComparison<'_, '_>,
+        json: &SourceComparison<'_, '_>,
+        xml: &SourceComparison<'_, '_>,
+    ) -> Result<(), KeyError> {
         if form.is_empty() && json.is_empty() && xml.is_empty() {
             return Ok(());
         }
         let kind = match self.said.kind {
-            Field::One(kind) => String::from_utf8_lossy(kind),
-            Field::Absent => "".into(),
+            HeaderField::One(kind) => String::from_utf8_lossy(kind),
+            HeaderField::Absent => "".into(),
             // Some readers take the first one, others the last one or none.
-            Field::Several | Field::Respelled => {
+            HeaderField::Several | HeaderField::Respelled => {
                 return [form, json, xml].into_iter().try_for_each(|compared| compared.refuse(KIND));
             }
         };
@@ -340,7 +341,7 @@ impl Content<'_> {
     }
 
     /// `said`: the content type in lower case, empty where there is none.
-    fn readings(&self, said: &str) -> Readings {
+    fn readings(&self, said: &str) -> BodyFormats {
         let unsaid = said.trim().is_empty();
         let begins = |text: &[u8]| {
             let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.bytes);
@@ -351,7 +352,7 @@ impl Content<'_> {
             said.match_indices("xml")
                 .any(|(at, _)| !said[..at].ends_with(|before: char| before.is_alphanumeric()))
         };
-        Readings {
+        BodyFormats {
             form: said.contains("x-www-form-urlencoded") || unsaid,
             multipart: said.contains("multipart/") || unsaid && begins(b"--"),
             // Some services read every body as JSON, whatever is said of it.
@@ -364,9 +365,9 @@ impl Content<'_> {
     /// The error says why the bytes are not what the service reads.
     fn is_plain(&self, said: &str) -> Result<(), &'static str> {
         match self.said.coding {
-            Field::Absent => {}
-            Field::One(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"identity") => {}
-            Field::One(_) | Field::Several | Field::Respelled => return Err(ENCODED),
+            HeaderField::Absent => {}
+            HeaderField::One(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"identity") => {}
+            HeaderField::One(_) | HeaderField::Several | HeaderField::Respelled => return Err(ENCODED),
         }
         let mut charsets = said.split("charset").skip(1);
         let is_like_ascii = |behind: &str| {

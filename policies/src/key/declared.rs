@@ -4,28 +4,28 @@
 //! The service reads a body as the request declares it. Declared as a form, as compressed, or in another character
 //! set, the same bytes would have other values for the service than in the key.
 
-use super::{json::BadBody, values::Field};
+use super::{json::ParseBodyError, values::HeaderField};
 use crate::spelling::is_token;
 
 /// What a request declares about its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Said<'a> {
+pub struct ContentDeclaration<'a> {
     /// `Content-Type`.
-    pub kind: Field<'a>,
+    pub kind: HeaderField<'a>,
     /// `Content-Encoding`.
-    pub coding: Field<'a>,
+    pub coding: HeaderField<'a>,
 }
 
-impl Said<'_> {
-    pub(crate) fn is_json(&self) -> Result<(), BadBody> {
-        if self.coding != Field::Absent {
-            return Err(BadBody::Encoded);
+impl ContentDeclaration<'_> {
+    pub(crate) fn is_json(&self) -> Result<(), ParseBodyError> {
+        if self.coding != HeaderField::Absent {
+            return Err(ParseBodyError::Encoded);
         }
         let kind = match self.kind {
-            Field::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
+            HeaderField::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
             // Some servers read a body without a `Content-Type` as a form.
-            Field::Absent | Field::Several => "",
-            Field::Respelled => return Err(BadBody::SaidOtherwise),
+            HeaderField::Absent | HeaderField::Several => "",
+            HeaderField::Respelled => return Err(ParseBodyError::DeclaredTwice),
         };
         let mut parts = kind.split(';');
         let named = parts.next().and_then(|named| named.trim().split_once('/'));
@@ -34,27 +34,27 @@ impl Said<'_> {
             is_token(kind) && is_token(&subtype) && (subtype == "json" || subtype.ends_with("+json"))
         });
         if !is_json {
-            return Err(BadBody::NotSaid);
+            return Err(ParseBodyError::NotDeclared);
         }
         parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(parameter)
     }
 }
 
 /// A parameter that is no character set may have any value, if every reader takes it for the same parameter.
-fn parameter(part: &str) -> Result<(), BadBody> {
-    let (name, value) = part.split_once('=').ok_or(BadBody::NotSaid)?;
+fn parameter(part: &str) -> Result<(), ParseBodyError> {
+    let (name, value) = part.split_once('=').ok_or(ParseBodyError::NotDeclared)?;
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
     let name = name.to_ascii_lowercase();
     let text = quoted.unwrap_or(value).to_ascii_lowercase();
     let may_be_text = quoted.is_some() && !name.starts_with("charset");
     if !is_token(&name) || !(is_token(&text) || may_be_text && is_text(&text)) {
-        return Err(BadBody::NotSaid);
+        return Err(ParseBodyError::NotDeclared);
     }
     match name.strip_prefix("charset") {
         Some("") if text == "utf-8" || text == "utf8" => Ok(()),
-        Some(_) => Err(BadBody::Charset),
+        Some(_) => Err(ParseBodyError::Charset),
         // Some readers look for `charset=` anywhere in the field.
-        None if text.contains("charset") => Err(BadBody::Charset),
+        None if text.contains("charset") => Err(ParseBodyError::Charset),
         None => Ok(()),
     }
 }
@@ -68,8 +68,8 @@ fn is_text(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn said(kind: &str) -> Result<(), BadBody> {
-        Said { kind: Field::One(kind.as_bytes()), coding: Field::Absent }.is_json()
+    fn said(kind: &str) -> Result<(), ParseBodyError> {
+        ContentDeclaration { kind: HeaderField::One(kind.as_bytes()), coding: HeaderField::Absent }.is_json()
     }
 
     #[test]
@@ -98,47 +98,47 @@ mod tests {
     #[test]
     fn anything_else_is_not() {
         for (kind, bad) in [
-            ("", BadBody::NotSaid),
-            ("json", BadBody::NotSaid),
-            ("application/x-www-form-urlencoded", BadBody::NotSaid),
-            ("application/jsonp", BadBody::NotSaid),
-            ("text/plain; a=application/json", BadBody::NotSaid),
-            ("application/json, text/plain", BadBody::NotSaid),
-            ("application/json; a=b, text/plain", BadBody::NotSaid),
-            ("application/json; a=\"x;charset=utf-7\"", BadBody::NotSaid),
-            ("application/json; charset", BadBody::NotSaid),
-            ("application/json; charset=utf-7", BadBody::Charset),
-            ("application/json; charset=utf-16", BadBody::Charset),
-            ("application/json; charset=utf-8; charset=utf-7", BadBody::Charset),
-            ("application/json; charset*=utf-8", BadBody::Charset),
-            ("application/json; charset=\"\"", BadBody::NotSaid),
-            ("application/json; charset=\"utf-8 utf-7\"", BadBody::NotSaid),
-            ("application/json; charset=utf88", BadBody::Charset),
-            ("application/json; charsets=utf-8", BadBody::Charset),
-            ("application/json; charset*0=\"a b\"", BadBody::NotSaid),
-            ("application/json; a=https://a.example/", BadBody::NotSaid),
-            ("application/json; a=\"x\\\"y\"", BadBody::NotSaid),
-            ("application/json; a=\"x\\y\"", BadBody::NotSaid),
-            ("application/json; a=\"x, text/plain\"", BadBody::NotSaid),
-            ("application/json; a=\"x\ty\"", BadBody::NotSaid),
-            ("application/json; a=\"é\"", BadBody::NotSaid),
-            ("application/json; a=\"", BadBody::NotSaid),
-            ("application/json; a=\"x Charset=utf-7\"", BadBody::Charset),
+            ("", ParseBodyError::NotDeclared),
+            ("json", ParseBodyError::NotDeclared),
+            ("application/x-www-form-urlencoded", ParseBodyError::NotDeclared),
+            ("application/jsonp", ParseBodyError::NotDeclared),
+            ("text/plain; a=application/json", ParseBodyError::NotDeclared),
+            ("application/json, text/plain", ParseBodyError::NotDeclared),
+            ("application/json; a=b, text/plain", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x;charset=utf-7\"", ParseBodyError::NotDeclared),
+            ("application/json; charset", ParseBodyError::NotDeclared),
+            ("application/json; charset=utf-7", ParseBodyError::Charset),
+            ("application/json; charset=utf-16", ParseBodyError::Charset),
+            ("application/json; charset=utf-8; charset=utf-7", ParseBodyError::Charset),
+            ("application/json; charset*=utf-8", ParseBodyError::Charset),
+            ("application/json; charset=\"\"", ParseBodyError::NotDeclared),
+            ("application/json; charset=\"utf-8 utf-7\"", ParseBodyError::NotDeclared),
+            ("application/json; charset=utf88", ParseBodyError::Charset),
+            ("application/json; charsets=utf-8", ParseBodyError::Charset),
+            ("application/json; charset*0=\"a b\"", ParseBodyError::NotDeclared),
+            ("application/json; a=https://a.example/", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x\\\"y\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x\\y\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x, text/plain\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x\ty\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"é\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"", ParseBodyError::NotDeclared),
+            ("application/json; a=\"x Charset=utf-7\"", ParseBodyError::Charset),
         ] {
             assert_eq!(said(kind), Err(bad), "{kind}");
         }
-        let json = Field::One(b"application/json");
+        let json = HeaderField::One(b"application/json");
         for (kind, coding, bad) in [
-            (Field::Absent, Field::Absent, BadBody::NotSaid),
-            (Field::Several, Field::Absent, BadBody::NotSaid),
-            (Field::Respelled, Field::Absent, BadBody::SaidOtherwise),
-            (Field::One(b"application/json\xff"), Field::Absent, BadBody::NotSaid),
-            (json, Field::One(b"gzip"), BadBody::Encoded),
-            (json, Field::One(b"identity"), BadBody::Encoded),
-            (json, Field::Several, BadBody::Encoded),
-            (json, Field::Respelled, BadBody::Encoded),
+            (HeaderField::Absent, HeaderField::Absent, ParseBodyError::NotDeclared),
+            (HeaderField::Several, HeaderField::Absent, ParseBodyError::NotDeclared),
+            (HeaderField::Respelled, HeaderField::Absent, ParseBodyError::DeclaredTwice),
+            (HeaderField::One(b"application/json\xff"), HeaderField::Absent, ParseBodyError::NotDeclared),
+            (json, HeaderField::One(b"gzip"), ParseBodyError::Encoded),
+            (json, HeaderField::One(b"identity"), ParseBodyError::Encoded),
+            (json, HeaderField::Several, ParseBodyError::Encoded),
+            (json, HeaderField::Respelled, ParseBodyError::Encoded),
         ] {
-            assert_eq!(Said { kind, coding }.is_json(), Err(bad));
+            assert_eq!(ContentDeclaration { kind, coding }.is_json(), Err(bad));
         }
     }
 }

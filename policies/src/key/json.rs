@@ -19,13 +19,13 @@ use super::pointer::{DEEPEST, Pointer, index};
 
 /// The values of one body that the keys of one fence ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Body {
-    leaves: Vec<(Pointer, Leaf)>,
+pub struct BodyValues {
+    leaves: Vec<(Pointer, JsonScalar)>,
 }
 
 /// The value to which a pointer leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Leaf {
+pub(super) enum JsonScalar {
     Null,
     /// A string; or an integer in its only spelling.
     Value(String),
@@ -35,13 +35,13 @@ pub(super) enum Leaf {
 
 /// Why no key can be taken from a body. The client is at fault; no message repeats what the client sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadBody {
+pub enum ParseBodyError {
     #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
-    NotSaid,
+    NotDeclared,
     #[error(
         "the body's `Content-Type` is there in another spelling, which some servers take for the same and others do not see"
     )]
-    SaidOtherwise,
+    DeclaredTwice,
     #[error("the body is said to be in another character set than UTF-8")]
     Charset,
     #[error("the body has a `Content-Encoding`")]
@@ -49,13 +49,13 @@ pub enum BadBody {
     #[error("the body is not JSON")]
     NotJson,
     #[error("the body has an object with two members of one name")]
-    Twice,
+    DuplicateMember,
     #[error(
         "the body has a member that a key asks for in a second spelling, which some servers take for the same"
     )]
     Respelled,
     #[error("the body has a member with NUL in its name, which some servers take for the name before it")]
-    Nul,
+    NulInName,
     #[error("the body is nested deeper than {DEEPEST} levels")]
     TooDeep,
     #[error(
@@ -64,53 +64,53 @@ pub enum BadBody {
     TooLong,
 }
 
-impl Body {
+impl BodyValues {
     /// Memory is bounded by the member names and by what `pointers` ask for, however many values there are.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p Pointer>,
-    ) -> Result<Self, BadBody> {
-        let mut findings = Findings { body: Self::default(), bad: None };
-        let root = Walk { asked: pointers.collect(), depth: 0, findings: &mut findings };
+    ) -> Result<Self, ParseBodyError> {
+        let mut findings = JsonFindings { body: Self::default(), bad: None };
+        let root = JsonVisitor { asked: pointers.collect(), depth: 0, findings: &mut findings };
         let mut json = serde_json::Deserializer::from_slice(bytes);
         match root.deserialize(&mut json).and_then(|()| json.end()) {
             Ok(()) => Ok(findings.body),
-            Err(_) => Err(findings.bad.unwrap_or(BadBody::NotJson)),
+            Err(_) => Err(findings.bad.unwrap_or(ParseBodyError::NotJson)),
         }
     }
 
     /// `None` where the body has no such value, or where the value was not asked for when the body was read.
-    pub(super) fn at(&self, pointer: &Pointer) -> Option<&Leaf> {
+    pub(super) fn at(&self, pointer: &Pointer) -> Option<&JsonScalar> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
 }
 
 /// What has been found so far.
-struct Findings {
-    body: Body,
+struct JsonFindings {
+    body: BodyValues,
     /// Why the walk ended early, where the parser itself found no fault.
-    bad: Option<BadBody>,
+    bad: Option<ParseBodyError>,
 }
 
 /// One value on its way through the parser.
-struct Walk<'w, 'p> {
+struct JsonVisitor<'w, 'p> {
     /// The pointers that lead to this value, or through it.
     asked: Vec<&'p Pointer>,
     /// How many names of these pointers have been followed.
     depth: usize,
-    findings: &'w mut Findings,
+    findings: &'w mut JsonFindings,
 }
 
-impl<'p> Walk<'_, 'p> {
+impl<'p> JsonVisitor<'_, 'p> {
     /// Keeps the value if a pointer ends here.
-    fn keep(self, leaf: impl FnOnce() -> Leaf) {
+    fn keep(self, leaf: impl FnOnce() -> JsonScalar) {
         if let Some(pointer) = self.asked.into_iter().find(|pointer| pointer.names().len() == self.depth) {
             self.findings.body.leaves.push((pointer.clone(), leaf()));
         }
     }
 
-    fn within(&mut self, asked: Vec<&'p Pointer>) -> Walk<'_, 'p> {
-        Walk { asked, depth: self.depth + 1, findings: self.findings }
+    fn within(&mut self, asked: Vec<&'p Pointer>) -> JsonVisitor<'_, 'p> {
+        JsonVisitor { asked, depth: self.depth + 1, findings: self.findings }
     }
 
     /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
@@ -127,13 +127,13 @@ impl<'p> Walk<'_, 'p> {
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
     }
 
-    fn give_up<E: Error>(self, why: BadBody) -> E {
+    fn give_up<E: Error>(self, why: ParseBodyError) -> E {
         self.findings.bad = Some(why);
         E::custom(why)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
+impl<'de> DeserializeSeed<'de> for JsonVisitor<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -141,7 +141,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_, '_> {
+impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,12 +149,12 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.keep(|| Leaf::Null);
+        self.keep(|| JsonScalar::Null);
         Ok(())
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        self.keep(|| Leaf::Unfit(UNFIT_BOOLEAN));
+        self.keep(|| JsonScalar::Unfit(UNFIT_BOOLEAN));
         Ok(())
     }
 
@@ -170,18 +170,18 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
 
     /// The parser gives this type to a fraction, an exponent, `-0`, and integers of more than 64 bits.
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        self.keep(|| Leaf::Unfit(UNFIT_NUMBER));
+        self.keep(|| JsonScalar::Unfit(UNFIT_NUMBER));
         Ok(())
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.keep(|| Leaf::Value(value.to_owned()));
+        self.keep(|| JsonScalar::Value(value.to_owned()));
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
         if self.depth == DEEPEST {
-            return Err(self.give_up(BadBody::TooDeep));
+            return Err(self.give_up(ParseBodyError::TooDeep));
         }
         let named = self.named_items();
         for index in 0_usize.. {
@@ -193,44 +193,44 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
                 break;
             }
             if named.is_some_and(|named| index >= named) {
-                return Err(self.give_up(BadBody::TooLong));
+                return Err(self.give_up(ParseBodyError::TooLong));
             }
         }
-        self.keep(|| Leaf::Unfit(UNFIT_SHAPE));
+        self.keep(|| JsonScalar::Unfit(UNFIT_SHAPE));
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
         if self.depth == DEEPEST {
-            return Err(self.give_up(BadBody::TooDeep));
+            return Err(self.give_up(ParseBodyError::TooDeep));
         }
         // PHP makes one array of `{"0": ...}` and of a list.
         let named = self.named_items();
         let mut names = HashSet::new();
-        while let Some(Name(name)) = members.next_key()? {
+        while let Some(MemberName(name)) = members.next_key()? {
             if name.contains('\0') {
-                return Err(self.give_up(BadBody::Nul));
+                return Err(self.give_up(ParseBodyError::NulInName));
             }
             let (asked, respelled) = self.asked_for(&name);
             if respelled {
-                return Err(self.give_up(BadBody::Respelled));
+                return Err(self.give_up(ParseBodyError::Respelled));
             }
             if !names.insert(name) {
-                return Err(self.give_up(BadBody::Twice));
+                return Err(self.give_up(ParseBodyError::DuplicateMember));
             }
             if named.is_some_and(|named| names.len() > named) {
-                return Err(self.give_up(BadBody::TooLong));
+                return Err(self.give_up(ParseBodyError::TooLong));
             }
             members.next_value_seed(self.within(asked))?;
         }
-        self.keep(|| Leaf::Unfit(UNFIT_SHAPE));
+        self.keep(|| JsonScalar::Unfit(UNFIT_SHAPE));
         Ok(())
     }
 }
 
 /// The name of a member. It is copied only if it has escapes.
 #[derive(PartialEq, Eq, Hash, Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 const UNFIT_NUMBER: &str = "is a number that not every reader of JSON takes for the same integer";
 const UNFIT_BOOLEAN: &str = "is a boolean, which some readers take for 1 or 0, and others for a word";
@@ -239,8 +239,8 @@ const UNFIT_SHAPE: &str = "is an object or a list";
 /// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
 const EXACT: u64 = (1 << 53) - 1;
 
-fn integer(magnitude: u64, text: String) -> Leaf {
-    if magnitude <= EXACT { Leaf::Value(text) } else { Leaf::Unfit(UNFIT_NUMBER) }
+fn integer(magnitude: u64, text: String) -> JsonScalar {
+    if magnitude <= EXACT { JsonScalar::Value(text) } else { JsonScalar::Unfit(UNFIT_NUMBER) }
 }
 
 /// Two names have the same folded form if a reader that ignores case takes them for one.

@@ -7,44 +7,44 @@ use std::fmt;
 
 use super::{
     expand,
-    no_key::{BadKey, BadValue},
+    no_key::{KeyError, ValueError},
     overlap::Glob,
-    parse::{self, BadKeyTemplate, Why},
+    parse::{self, KeyTemplateErrorKind, ParseKeyTemplateError},
     resource::ResourceKey,
-    template::{Filter, KeyTemplate, Part, Span, Variable},
+    template::{KeyTemplate, Span, TemplatePart, TemplateVariable, ValueFilter},
 };
 
 /// A template that takes all its values from the key beside it, so that each key has one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockPath {
-    parts: Vec<Piece>,
+    parts: Vec<LockPathPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum LockPathPart {
     Literal(Box<str>),
     Value {
         /// Which of the key's variables, counted from 0.
         of: usize,
         /// Filters on top of those of the key, first to last.
-        filters: Vec<Filter>,
+        filters: Vec<ValueFilter>,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadLockPath {
+pub struct ParseLockPathError {
     pub span: Span,
-    pub why: WhyNot,
+    pub why: LockPathErrorKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WhyNot {
+pub enum LockPathErrorKind {
     /// A variable cannot be read.
-    Template(Why),
+    Template(KeyTemplateErrorKind),
     /// ZooKeeper has no such path, and why.
     Path(&'static str),
     /// The key does not contain this value, so one key could have two paths.
-    NotOfKey(String),
+    NotInKey(String),
 }
 
 impl LockPath {
@@ -52,13 +52,16 @@ impl LockPath {
     pub const MOST: usize = 512;
 
     /// `key` is a key of the same fence.
-    pub fn parse(text: &str, key: &KeyTemplate) -> Result<Self, BadLockPath> {
-        let of = |bad: BadKeyTemplate| BadLockPath { span: bad.span, why: WhyNot::Template(bad.why) };
+    pub fn parse(text: &str, key: &KeyTemplate) -> Result<Self, ParseLockPathError> {
+        let of = |bad: ParseKeyTemplateError| ParseLockPathError {
+            span: bad.span,
+            why: LockPathErrorKind::Template(bad.why),
+        };
         let (mut parts, mut plain, mut at) = (Vec::new(), String::new(), 0);
         while at < text.len() {
             if text[at..].starts_with('{') {
                 let (part, end) = parse::variable(text, at).map_err(of)?;
-                if let Part::Variable(variable) = part {
+                if let TemplatePart::Variable(variable) = part {
                     parts.push(value(key, &variable)?);
                 }
                 plain.push('x');
@@ -68,15 +71,18 @@ impl LockPath {
             let end = text[at..].find('{').map_or(text.len(), |length| at + length);
             if let Some(brace) = text[at..end].find('}') {
                 let start = at + brace;
-                let why = Why::Syntax("a `}` without its `{`");
-                return Err(BadLockPath { span: start..start + 1, why: WhyNot::Template(why) });
+                let why = KeyTemplateErrorKind::Syntax("a `}` without its `{`");
+                return Err(ParseLockPathError {
+                    span: start..start + 1,
+                    why: LockPathErrorKind::Template(why),
+                });
             }
             plain.push_str(&text[at..end]);
-            parts.push(Piece::Literal(text[at..end].into()));
+            parts.push(LockPathPart::Literal(text[at..end].into()));
             at = end;
         }
         match unfit(&plain) {
-            Some(why) => Err(BadLockPath { span: 0..text.len(), why: WhyNot::Path(why) }),
+            Some(why) => Err(ParseLockPathError { span: 0..text.len(), why: LockPathErrorKind::Path(why) }),
             None => Ok(Self { parts }),
         }
     }
@@ -85,14 +91,14 @@ impl LockPath {
     ///
     /// # Errors
     /// The values of the key give no path.
-    pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, BadKey> {
+    pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, KeyError> {
         let (values, variables) = (template.values_of(key), template.variables().collect::<Vec<_>>());
-        let values = values.ok_or(BadKey::LockPath("is not known of a key of another template"))?;
+        let values = values.ok_or(KeyError::LockPath("is not known of a key of another template"))?;
         let mut path = String::new();
         for part in &self.parts {
             match part {
-                Piece::Literal(literal) => path.push_str(literal),
-                Piece::Value { of, filters } => {
+                LockPathPart::Literal(literal) => path.push_str(literal),
+                LockPathPart::Value { of, filters } => {
                     let (value, variable) = (values[*of].clone(), variables[*of]);
                     let value = filters.iter().try_fold(value, expand::apply).and_then(named);
                     path.push_str(&value.map_err(|bad| variable.bad(bad))?);
@@ -100,16 +106,16 @@ impl LockPath {
             }
         }
         match unfit(&path) {
-            Some(why) => Err(BadKey::LockPath(why)),
+            Some(why) => Err(KeyError::LockPath(why)),
             None => Ok(path),
         }
     }
 
     /// All paths that the template can give, and some more.
     pub(crate) fn glob(&self) -> Glob {
-        let literal = |part: &Piece| match part {
-            Piece::Literal(literal) => Some(literal.to_string()),
-            Piece::Value { .. } => None,
+        let literal = |part: &LockPathPart| match part {
+            LockPathPart::Literal(literal) => Some(literal.to_string()),
+            LockPathPart::Value { .. } => None,
         };
         Glob::of(self.parts.iter().map(literal), |character| character != '/')
     }
@@ -118,8 +124,8 @@ impl LockPath {
 impl fmt::Display for LockPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.parts.iter().try_for_each(|part| match part {
-            Piece::Literal(literal) => f.write_str(literal),
-            Piece::Value { of, filters } => {
+            LockPathPart::Literal(literal) => f.write_str(literal),
+            LockPathPart::Value { of, filters } => {
                 write!(f, "{{{of}")?;
                 filters.iter().try_for_each(|filter| write!(f, " | {filter}"))?;
                 f.write_str("}")
@@ -130,28 +136,31 @@ impl fmt::Display for LockPath {
 
 /// The variable of the key that a lock path names. Filters that the key does not have are applied to the value of the
 /// key.
-fn value(key: &KeyTemplate, variable: &Variable) -> Result<Piece, BadLockPath> {
+fn value(key: &KeyTemplate, variable: &TemplateVariable) -> Result<LockPathPart, ParseLockPathError> {
     let known = key
         .variables()
         .position(|known| known.source == variable.source && variable.filters.starts_with(&known.filters));
     let Some(of) = known else {
         let name = variable.source.to_string();
-        return Err(BadLockPath { span: variable.span.clone(), why: WhyNot::NotOfKey(name) });
+        return Err(ParseLockPathError {
+            span: variable.span.clone(),
+            why: LockPathErrorKind::NotInKey(name),
+        });
     };
     let before = key.variables().nth(of).map_or(0, |known| known.filters.len());
-    Ok(Piece::Value { of, filters: variable.filters[before..].to_vec() })
+    Ok(LockPathPart::Value { of, filters: variable.filters[before..].to_vec() })
 }
 
 /// A value that can stand in one segment without an escape.
-fn named(value: String) -> Result<String, BadValue> {
+fn named(value: String) -> Result<String, ValueError> {
     if value.is_empty() {
-        return Err(BadValue::Missing);
+        return Err(ValueError::Missing);
     }
     if value.contains('/') {
-        return Err(BadValue::Invalid("has a `/`, and names one node"));
+        return Err(ValueError::Invalid("has a `/`, and names one node"));
     }
     if !value.chars().all(is_of_a_name) {
-        return Err(BadValue::Invalid("has a character that no node of ZooKeeper has in its name"));
+        return Err(ValueError::Invalid("has a character that no node of ZooKeeper has in its name"));
     }
     Ok(value)
 }
@@ -190,7 +199,7 @@ mod tests {
         KeyTemplate::parse(text).expect(text)
     }
 
-    fn path(template: &str, of: &str, made: &str) -> Result<String, BadKey> {
+    fn path(template: &str, of: &str, made: &str) -> Result<String, KeyError> {
         let key = key(of);
         let path = LockPath::parse(template, &key).expect(template);
         path.expand(&key, &ResourceKey::parse(made).expect(made))
@@ -210,24 +219,27 @@ mod tests {
     fn what_no_node_is_called_is_refused() {
         for made in ["o/%2F", "o/a%2Fb", "o/%00", "o/%0A", "o/%EE%80%80", "o/%F0%9F%98%80"] {
             assert!(
-                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(BadKey::Invalid { .. })),
+                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(KeyError::Invalid { .. })),
                 "{made}"
             );
         }
         for made in ["o/.", "o/.."] {
-            assert!(matches!(path("/app/{path.x}", "o/{path.x}", made), Err(BadKey::LockPath(_))), "{made}");
+            assert!(
+                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(KeyError::LockPath(_))),
+                "{made}"
+            );
             assert!(path("/app/a{path.x}", "o/{path.x}", made).is_ok(), "{made}");
         }
         let long = format!("o/{}", "x".repeat(508));
         assert_eq!(path("/{path.x}", "o/{path.x}", &long).map(|path| path.len()), Ok(509));
-        assert!(matches!(path("/apps/{path.x}", "o/{path.x}", &long), Err(BadKey::LockPath(_))));
-        assert!(matches!(path("/app/{path.x}", "o/{path.x}", "p/7"), Err(BadKey::LockPath(_))));
+        assert!(matches!(path("/apps/{path.x}", "o/{path.x}", &long), Err(KeyError::LockPath(_))));
+        assert!(matches!(path("/app/{path.x}", "o/{path.x}", "p/7"), Err(KeyError::LockPath(_))));
     }
 
     #[test]
     fn a_value_that_the_key_has_not_would_give_one_key_two_paths() {
         let why = |template: &str, of: &str| LockPath::parse(template, &key(of)).map_err(|bad| bad.why);
-        let not = |name: &str| Err(WhyNot::NotOfKey(name.to_owned()));
+        let not = |name: &str| Err(LockPathErrorKind::NotInKey(name.to_owned()));
         assert_eq!(why("/app/{path.shop}", "order/{path.id}"), not("path.shop"));
         assert_eq!(why("/app/{path.id}", "order/{path.id | lower}"), not("path.id"));
         assert!(why("/app/{path.id | lower}", "order/{path.id | lower}").is_ok());
@@ -238,11 +250,11 @@ mod tests {
     fn a_path_is_one_that_zookeeper_takes() {
         for bad in ["", "/", "app", "/app/", "/app//x", "/./x", "/app/..", "/a\u{7f}", "/{path.id}/"] {
             let why = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
-            assert!(matches!(why, Err(WhyNot::Path(_))), "{bad:?}: {why:?}");
+            assert!(matches!(why, Err(LockPathErrorKind::Path(_))), "{bad:?}: {why:?}");
         }
         for bad in ["/a}", "/{", "/{path.id", "/{nothing.x}", "/{path.id|upper}"] {
             let why = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
-            assert!(matches!(why, Err(WhyNot::Template(_))), "{bad:?}: {why:?}");
+            assert!(matches!(why, Err(LockPathErrorKind::Template(_))), "{bad:?}: {why:?}");
         }
         assert!(LockPath::parse("/app/a%20b \u{e9}", &key("o/{path.id}")).is_ok());
     }

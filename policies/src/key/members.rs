@@ -9,7 +9,7 @@ use serde::{
 
 /// The value of a member, as far as it can be compared with a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Member {
+pub(super) enum MemberValue {
     Null,
     /// A string, an integer or a boolean.
     Text(String),
@@ -24,19 +24,19 @@ pub(super) enum Member {
 pub(super) fn members(
     body: &[u8],
     asks: impl Fn(&str) -> bool,
-    found: impl FnMut(&str, Member),
+    found: impl FnMut(&str, MemberValue),
 ) -> Result<(), serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(body);
-    json.deserialize_any(Outermost { asks, found })?;
+    json.deserialize_any(TopLevelVisitor { asks, found })?;
     json.end()
 }
 
-struct Outermost<A, F> {
+struct TopLevelVisitor<A, F> {
     asks: A,
     found: F,
 }
 
-impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, Member)> Visitor<'de> for Outermost<A, F> {
+impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, MemberValue)> Visitor<'de> for TopLevelVisitor<A, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,9 +73,9 @@ impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, Member)> Visitor<'de> for Outermos
     }
 
     fn visit_map<M: MapAccess<'de>>(mut self, mut members: M) -> Result<(), M::Error> {
-        while let Some(Name(name)) = members.next_key()? {
+        while let Some(MemberName(name)) = members.next_key()? {
             if (self.asks)(&name) {
-                let member = members.next_value_seed(Value)?;
+                let member = members.next_value_seed(MemberValueSeed)?;
                 (self.found)(&name, member);
             } else {
                 members.next_value::<IgnoredAny>()?;
@@ -87,57 +87,57 @@ impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, Member)> Visitor<'de> for Outermos
 
 /// The name of a member. It is copied only if it has escapes.
 #[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
-struct Value;
+struct MemberValueSeed;
 
-impl<'de> DeserializeSeed<'de> for Value {
-    type Value = Member;
+impl<'de> DeserializeSeed<'de> for MemberValueSeed {
+    type Value = MemberValue;
 
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Member, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<MemberValue, D::Error> {
         json.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Value {
-    type Value = Member;
+impl<'de> Visitor<'de> for MemberValueSeed {
+    type Value = MemberValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Member, E> {
-        Ok(Member::Null)
+    fn visit_unit<E>(self) -> Result<MemberValue, E> {
+        Ok(MemberValue::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Member, E> {
-        Ok(Member::Text(value.to_string()))
+    fn visit_bool<E>(self, value: bool) -> Result<MemberValue, E> {
+        Ok(MemberValue::Text(value.to_string()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Member, E> {
-        Ok(Member::Text(value.to_string()))
+    fn visit_u64<E>(self, value: u64) -> Result<MemberValue, E> {
+        Ok(MemberValue::Text(value.to_string()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Member, E> {
-        Ok(Member::Text(value.to_string()))
+    fn visit_i64<E>(self, value: i64) -> Result<MemberValue, E> {
+        Ok(MemberValue::Text(value.to_string()))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Member, E> {
-        Ok(Member::Other)
+    fn visit_f64<E>(self, _: f64) -> Result<MemberValue, E> {
+        Ok(MemberValue::Other)
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Member, E> {
-        Ok(Member::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<MemberValue, E> {
+        Ok(MemberValue::Text(value.to_owned()))
     }
 
-    fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Member, S::Error> {
+    fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<MemberValue, S::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Member::Other)
+        Ok(MemberValue::Other)
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Member, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<MemberValue, M::Error> {
         while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Member::Other)
+        Ok(MemberValue::Other)
     }
 }
 
@@ -145,7 +145,7 @@ impl<'de> Visitor<'de> for Value {
 mod tests {
     use super::*;
 
-    fn ids(body: &str) -> Option<Vec<Member>> {
+    fn ids(body: &str) -> Option<Vec<MemberValue>> {
         let mut found = Vec::new();
         let read = members(body.as_bytes(), |name| name == "id", |_, member| found.push(member));
         read.ok().map(|()| found)
@@ -153,16 +153,16 @@ mod tests {
 
     #[test]
     fn the_members_that_are_asked_for_are_found_with_their_values() {
-        let text = |text: &str| Member::Text(text.into());
+        let text = |text: &str| MemberValue::Text(text.into());
         for (body, wanted) in [
             (r#"{"id":42,"x":[{"id":1}],"id":"a"}"#, vec![text("42"), text("a")]),
             (r#"{"\u0069d":-1}"#, vec![text("-1")]),
             (r#"{"id":1234567890123456789}"#, vec![text("1234567890123456789")]),
-            (r#"{"id":null}"#, vec![Member::Null]),
+            (r#"{"id":null}"#, vec![MemberValue::Null]),
             (r#"{"id":true}"#, vec![text("true")]),
-            (r#"{"id":4.2}"#, vec![Member::Other]),
-            (r#"{"id":["2"]}"#, vec![Member::Other]),
-            (r#"{"id":{"id":2}}"#, vec![Member::Other]),
+            (r#"{"id":4.2}"#, vec![MemberValue::Other]),
+            (r#"{"id":["2"]}"#, vec![MemberValue::Other]),
+            (r#"{"id":{"id":2}}"#, vec![MemberValue::Other]),
             (r#"[{"id":2}]"#, vec![]),
             (r#""id""#, vec![]),
         ] {

@@ -8,7 +8,7 @@ const LONGEST_BOUNDARY: usize = 70;
 
 /// A part of a body.
 #[derive(Debug)]
-pub(super) enum Part<'b> {
+pub(super) enum FormPart<'b> {
     /// Every name that some reader gives to the part, and its content.
     Named(Vec<String>, &'b [u8]),
     /// The head of a part in which two readers could find two names.
@@ -18,7 +18,7 @@ pub(super) enum Part<'b> {
 /// The parts; `None` where two readers could find other ones.
 ///
 /// `kind` is the value of `Content-Type`.
-pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<Part<'b>>> {
+pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<FormPart<'b>>> {
     let delimiter = format!("--{}", boundary(kind)?);
     let delimiter = delimiter.as_bytes();
     let mut parts = Vec::new();
@@ -82,14 +82,14 @@ fn boundary(kind: &str) -> Option<&str> {
     (!bare.is_empty() && bare.len() <= LONGEST_BOUNDARY && bare.bytes().all(is_plain)).then_some(bare)
 }
 
-fn part(part: &[u8]) -> Part<'_> {
+fn part(part: &[u8]) -> FormPart<'_> {
     let Some(end) = part.windows(4).position(|window| window == b"\r\n\r\n") else {
-        return Part::Unclear(part);
+        return FormPart::Unclear(part);
     };
     let (head, content) = (&part[..end], &part[end + 4..]);
     match names(&String::from_utf8_lossy(head)) {
-        Some(names) => Part::Named(names, content),
-        None => Part::Unclear(head),
+        Some(names) => FormPart::Named(names, content),
+        None => FormPart::Unclear(head),
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
     fn found(kind: &str, body: &str) -> Option<Vec<(String, String)>> {
         let mut found = Vec::new();
         for part in parts(kind, body.as_bytes(), 4)? {
-            let Part::Named(names, content) = part else { return None };
+            let FormPart::Named(names, content) = part else { return None };
             let content = String::from_utf8_lossy(content);
             found.extend(names.into_iter().map(|name| (name, content.clone().into_owned())));
         }

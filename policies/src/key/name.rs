@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use super::{
     expand::{apply, push_escaped},
-    no_key::{BadKey, BadValue},
-    template::{KeyTemplate, Part, Source, Variable},
-    values::Values,
+    no_key::{KeyError, ValueError},
+    template::{KeyTemplate, TemplatePart, TemplateVariable, ValueSource},
+    values::RequestValues,
 };
 use crate::spelling::is_plain;
 
@@ -22,12 +22,12 @@ const QUOTED: &str = "idempotency-key";
 impl KeyTemplate {
     /// As [`KeyTemplate::expand`], but an empty value is refused as invalid, not as missing: the client has sent the
     /// field.
-    pub(crate) fn name(&self, values: &dyn Values) -> Result<String, BadKey> {
+    pub(crate) fn name(&self, values: &dyn RequestValues) -> Result<String, KeyError> {
         let mut name = String::new();
         for part in &self.parts {
             match part {
-                Part::Literal(literal) => name.push_str(literal),
-                Part::Variable(variable) => {
+                TemplatePart::Literal(literal) => name.push_str(literal),
+                TemplatePart::Variable(variable) => {
                     let value = variable.named(values).map_err(|bad| variable.bad(bad))?;
                     push_escaped(&value, &mut name);
                 }
@@ -37,25 +37,25 @@ impl KeyTemplate {
     }
 }
 
-impl Variable {
-    fn named(&self, values: &dyn Values) -> Result<String, BadValue> {
+impl TemplateVariable {
+    fn named(&self, values: &dyn RequestValues) -> Result<String, ValueError> {
         let value = self.source.value(values)?;
         let value = match &self.source {
-            Source::Header(field) if is_plain(field, QUOTED) => unquoted(&value)?.into_owned(),
+            ValueSource::Header(field) if is_plain(field, QUOTED) => unquoted(&value)?.into_owned(),
             _ => value,
         };
         let value = if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply) }?;
         match value.chars().count() {
-            0 => Err(BadValue::Invalid("is empty")),
+            0 => Err(ValueError::Invalid("is empty")),
             1..=LONGEST => Ok(value),
-            _ => Err(BadValue::Invalid("is longer than 255 characters")),
+            _ => Err(ValueError::Invalid("is longer than 255 characters")),
         }
     }
 }
 
 /// The text of a quoted string (RFC 8941, 3.3.3). A value without an opening quote is taken unchanged, so both forms
 /// give one name.
-fn unquoted(value: &str) -> Result<Cow<'_, str>, BadValue> {
+fn unquoted(value: &str) -> Result<Cow<'_, str>, ValueError> {
     let value = value.trim_matches(' ');
     let Some(quoted) = value.strip_prefix('"') else { return Ok(value.into()) };
     let mut text = String::new();
@@ -64,15 +64,15 @@ fn unquoted(value: &str) -> Result<Cow<'_, str>, BadValue> {
         match chars.next() {
             Some('\\') => match chars.next() {
                 Some(escaped @ ('"' | '\\')) => text.push(escaped),
-                _ => return Err(BadValue::Invalid("has a backslash that escapes nothing")),
+                _ => return Err(ValueError::Invalid("has a backslash that escapes nothing")),
             },
             // A parameter after the string would change nothing, and a second string would make it a list. Both are
             // refused.
             Some('"') if chars.as_str().is_empty() => return Ok(text.into()),
-            Some('"') => return Err(BadValue::Invalid("goes on after its closing quote")),
+            Some('"') => return Err(ValueError::Invalid("goes on after its closing quote")),
             Some(char @ ' '..='~') => text.push(char),
-            Some(_) => return Err(BadValue::Invalid("is quoted, and not ASCII")),
-            None => return Err(BadValue::Invalid("has no closing quote")),
+            Some(_) => return Err(ValueError::Invalid("is quoted, and not ASCII")),
+            None => return Err(ValueError::Invalid("has no closing quote")),
         }
     }
 }
@@ -82,23 +82,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{Field, no_key::RESPELLED};
+    use crate::key::{HeaderField, no_key::RESPELLED};
 
-    struct Request<'a>(&'a [u8]);
+    struct TestRequest<'a>(&'a [u8]);
 
-    impl Values for Request<'_> {
+    impl RequestValues for TestRequest<'_> {
         fn path(&self, _: &str) -> Option<&str> {
             Some("7")
         }
         fn query(&self) -> Option<&str> {
             Some("empty=&spaced=+")
         }
-        fn header<'a>(&'a self, name: &str) -> Field<'a> {
+        fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
             match name {
-                "absent" => Field::Absent,
-                "several" => Field::Several,
-                "respelled" => Field::Respelled,
-                _ => Field::One(self.0),
+                "absent" => HeaderField::Absent,
+                "several" => HeaderField::Several,
+                "respelled" => HeaderField::Respelled,
+                _ => HeaderField::One(self.0),
             }
         }
         fn host(&self) -> Option<&str> {
@@ -106,17 +106,17 @@ mod tests {
         }
     }
 
-    fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, BadKey> {
-        KeyTemplate::parse(template).expect("a template").name(&Request(field.as_ref()))
+    fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, KeyError> {
+        KeyTemplate::parse(template).expect("a template").name(&TestRequest(field.as_ref()))
     }
 
     #[test]
     fn another_spelling_names_nothing_and_is_not_a_missing_name() {
         let refused = name("{header.respelled}", "a");
-        assert!(matches!(&refused, Err(BadKey::Invalid { why: RESPELLED, .. })), "{refused:?}");
+        assert!(matches!(&refused, Err(KeyError::Invalid { why: RESPELLED, .. })), "{refused:?}");
     }
 
-    fn idempotency_key(field: impl AsRef<[u8]>) -> Result<String, BadKey> {
+    fn idempotency_key(field: impl AsRef<[u8]>) -> Result<String, KeyError> {
         name("{header.idempotency-key}", field)
     }
 
@@ -141,14 +141,14 @@ mod tests {
         for field in
             [r#"""#, r#""a"#, r#""a"b"#, r#""a";p=1"#, r#""a", "b""#, r#""a\b""#, r#""a\"#, "\"\u{e9}\""]
         {
-            assert!(matches!(idempotency_key(field), Err(BadKey::Invalid { .. })), "{field}");
+            assert!(matches!(idempotency_key(field), Err(KeyError::Invalid { .. })), "{field}");
         }
     }
 
     #[test]
     fn an_empty_value_is_not_a_missing_one() {
-        let missing = |found| matches!(found, Err(BadKey::Missing { .. }));
-        let invalid = |found| matches!(found, Err(BadKey::Invalid { .. }));
+        let missing = |found| matches!(found, Err(KeyError::Missing { .. }));
+        let invalid = |found| matches!(found, Err(KeyError::Invalid { .. }));
         for field in ["", " ", r#""""#, "a\u{1}", "a\tb"] {
             assert!(invalid(idempotency_key(field)), "{field:?}");
         }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_value_has_a_length_and_a_name_has_none() {
         assert!(idempotency_key("\u{e9}".repeat(255)).is_ok());
-        assert!(matches!(idempotency_key("a".repeat(256)), Err(BadKey::Invalid { .. })));
+        assert!(matches!(idempotency_key("a".repeat(256)), Err(KeyError::Invalid { .. })));
         assert!(idempotency_key(format!("\"{}\"", "a".repeat(255))).is_ok());
         let two = name("{path.id}/{header.a}:{header.b}", "/".repeat(255)).expect("a name");
         assert_eq!(two.len(), "7/:".len() + 2 * 255 * "%2F".len());

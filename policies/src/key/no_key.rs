@@ -4,7 +4,7 @@ use super::resource::ResourceKey;
 
 /// Why a request has no key. The client is at fault; no message repeats what the client sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
+pub enum KeyError {
     /// Absent or empty.
     #[error("`{variable}` has no value")]
     Missing { variable: String },
@@ -18,7 +18,7 @@ pub enum BadKey {
 }
 
 /// Why one value cannot be part of a key.
-pub(super) enum BadValue {
+pub(super) enum ValueError {
     Missing,
     Invalid(&'static str),
 }

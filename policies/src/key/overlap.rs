@@ -5,13 +5,13 @@ use std::collections::HashSet;
 /// All texts that a template can give, and some more: of a value only its permitted characters are known.
 #[derive(Debug, Clone)]
 pub(crate) struct Glob {
-    tokens: Vec<Token>,
+    tokens: Vec<GlobToken>,
     of_a_value: fn(char) -> bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token {
-    This(char),
+enum GlobToken {
+    Literal(char),
     /// One character of a value.
     One,
     /// Any number of characters of a value.
@@ -22,7 +22,7 @@ enum Token {
     Digits,
 }
 
-impl Token {
+impl GlobToken {
     /// The token may stand for several characters, or for none.
     fn repeats(self) -> bool {
         matches!(self, Self::Any | Self::Digits)
@@ -31,27 +31,27 @@ impl Token {
 
 /// The relation of two globs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meeting {
-    Never,
+pub(crate) enum GlobRelation {
+    Disjoint,
     /// Both can give the same text.
-    Same,
+    Overlapping,
     /// One can give a text that is a text of the other, then a slash and more.
-    Below,
+    Nested,
 }
 
 impl Glob {
     /// `parts`: literals, and `None` for each value; a value is not empty.
     pub(crate) fn of(parts: impl Iterator<Item = Option<String>>, of_a_value: fn(char) -> bool) -> Self {
         let tokens = parts.flat_map(|part| match part {
-            Some(literal) => literal.chars().map(Token::This).collect(),
-            None => vec![Token::One, Token::Any],
+            Some(literal) => literal.chars().map(GlobToken::Literal).collect(),
+            None => vec![GlobToken::One, GlobToken::Any],
         });
         Self { tokens: tokens.collect(), of_a_value }
     }
 
     /// The same glob with `mark` and a number at its end.
     pub(crate) fn numbered(mut self, mark: char) -> Self {
-        self.tokens.extend([Token::This(mark), Token::Digit, Token::Digits]);
+        self.tokens.extend([GlobToken::Literal(mark), GlobToken::Digit, GlobToken::Digits]);
         self
     }
 
@@ -61,28 +61,30 @@ impl Glob {
 
     /// `begin`, and all texts that begin with it.
     pub(crate) fn beginning_with(begin: &str) -> Self {
-        let tokens = begin.chars().map(Token::This).chain([Token::Any]).collect();
+        let tokens = begin.chars().map(GlobToken::Literal).chain([GlobToken::Any]).collect();
         Self { tokens, of_a_value: |_| true }
     }
 
     /// Compares two globs. Visits every pair of positions that one text can reach in both.
-    pub(crate) fn meets(&self, other: &Self) -> Meeting {
+    pub(crate) fn meets(&self, other: &Self) -> GlobRelation {
         let (mut seen, mut open) = (HashSet::from([(0, 0)]), vec![(0, 0)]);
-        let mut found = Meeting::Never;
+        let mut found = GlobRelation::Disjoint;
         while let Some((here, there)) = open.pop() {
             let (one, two) = (self.tokens.get(here).copied(), other.tokens.get(there).copied());
             match (one, two) {
-                (None, None) => return Meeting::Same,
-                (None, Some(Token::This('/'))) | (Some(Token::This('/')), None) => found = Meeting::Below,
+                (None, None) => return GlobRelation::Overlapping,
+                (None, Some(GlobToken::Literal('/'))) | (Some(GlobToken::Literal('/')), None) => {
+                    found = GlobRelation::Nested
+                }
                 _ => {}
             }
             let mut next = Vec::new();
-            next.extend(one.is_some_and(Token::repeats).then_some((here + 1, there)));
-            next.extend(two.is_some_and(Token::repeats).then_some((here, there + 1)));
+            next.extend(one.is_some_and(GlobToken::repeats).then_some((here + 1, there)));
+            next.extend(two.is_some_and(GlobToken::repeats).then_some((here, there + 1)));
             if let (Some(one), Some(two)) = (one, two)
                 && self.agree(one, other, two)
             {
-                let on = |token: Token, place| if token.repeats() { place } else { place + 1 };
+                let on = |token: GlobToken, place| if token.repeats() { place } else { place + 1 };
                 next.push((on(one, here), on(two, there)));
             }
             open.extend(next.into_iter().filter(|pair| seen.insert(*pair)));
@@ -91,13 +93,13 @@ impl Glob {
     }
 
     /// Some character fits both tokens.
-    fn agree(&self, one: Token, other: &Self, two: Token) -> bool {
+    fn agree(&self, one: GlobToken, other: &Self, two: GlobToken) -> bool {
         match (one, two) {
-            (Token::This(one), Token::This(two)) => one == two,
-            (Token::This(this), Token::Digit | Token::Digits)
-            | (Token::Digit | Token::Digits, Token::This(this)) => this.is_ascii_digit(),
-            (Token::This(one), _) => (other.of_a_value)(one),
-            (_, Token::This(two)) => (self.of_a_value)(two),
+            (GlobToken::Literal(one), GlobToken::Literal(two)) => one == two,
+            (GlobToken::Literal(this), GlobToken::Digit | GlobToken::Digits)
+            | (GlobToken::Digit | GlobToken::Digits, GlobToken::Literal(this)) => this.is_ascii_digit(),
+            (GlobToken::Literal(one), _) => (other.of_a_value)(one),
+            (_, GlobToken::Literal(two)) => (self.of_a_value)(two),
             // A value may consist of digits.
             _ => true,
         }
@@ -120,28 +122,28 @@ mod tests {
     #[test]
     fn two_templates_meet_where_one_text_is_of_both() {
         for (one, other, meeting) in [
-            ("/a/*", "/a/*", Meeting::Same),
-            ("/a/*", "/a/b", Meeting::Same),
-            ("/a/*", "/*/b", Meeting::Same),
-            ("/a/*-x", "/a/y-*", Meeting::Same),
-            ("/a/*-x", "/a/*-y", Meeting::Never),
-            ("/a/*", "/a/", Meeting::Never),
-            ("/a/*", "/b/*", Meeting::Never),
-            ("/a", "/a/*", Meeting::Below),
-            ("/a/*/c", "/a/*", Meeting::Below),
-            ("/a/*", "/a/b/c/d", Meeting::Below),
-            ("/ab", "/a/b", Meeting::Never),
+            ("/a/*", "/a/*", GlobRelation::Overlapping),
+            ("/a/*", "/a/b", GlobRelation::Overlapping),
+            ("/a/*", "/*/b", GlobRelation::Overlapping),
+            ("/a/*-x", "/a/y-*", GlobRelation::Overlapping),
+            ("/a/*-x", "/a/*-y", GlobRelation::Disjoint),
+            ("/a/*", "/a/", GlobRelation::Disjoint),
+            ("/a/*", "/b/*", GlobRelation::Disjoint),
+            ("/a", "/a/*", GlobRelation::Nested),
+            ("/a/*/c", "/a/*", GlobRelation::Nested),
+            ("/a/*", "/a/b/c/d", GlobRelation::Nested),
+            ("/ab", "/a/b", GlobRelation::Disjoint),
         ] {
             assert_eq!(glob(one).meets(&glob(other)), meeting, "{one} {other}");
             assert_eq!(glob(other).meets(&glob(one)), meeting, "{other} {one}");
         }
-        assert_eq!(Glob::text("/a").meets(&glob("/*")), Meeting::Same);
+        assert_eq!(Glob::text("/a").meets(&glob("/*")), GlobRelation::Overlapping);
         for (begin, other, meeting) in [
-            ("/a", "/a", Meeting::Same),
-            ("/a", "/a/b/c", Meeting::Same),
-            ("", "/*", Meeting::Same),
-            ("/a/b", "/*/bc", Meeting::Same),
-            ("/b", "/a/*", Meeting::Never),
+            ("/a", "/a", GlobRelation::Overlapping),
+            ("/a", "/a/b/c", GlobRelation::Overlapping),
+            ("", "/*", GlobRelation::Overlapping),
+            ("/a/b", "/*/bc", GlobRelation::Overlapping),
+            ("/b", "/a/*", GlobRelation::Disjoint),
         ] {
             assert_eq!(Glob::beginning_with(begin).meets(&glob(other)), meeting, "{begin} {other}");
         }
@@ -150,15 +152,15 @@ mod tests {
     #[test]
     fn a_number_behind_meets_what_can_end_in_one() {
         for (one, other, meeting) in [
-            ("a", "a#7", Meeting::Same),
-            ("a", "a#", Meeting::Never),
-            ("a", "a#x", Meeting::Never),
-            ("a", "a#7x", Meeting::Never),
-            ("a", "a#*", Meeting::Same),
-            ("a", "*", Meeting::Same),
-            ("a/*", "a/b#12", Meeting::Same),
-            ("a/*", "b/*#1", Meeting::Never),
-            ("a", "a", Meeting::Never),
+            ("a", "a#7", GlobRelation::Overlapping),
+            ("a", "a#", GlobRelation::Disjoint),
+            ("a", "a#x", GlobRelation::Disjoint),
+            ("a", "a#7x", GlobRelation::Disjoint),
+            ("a", "a#*", GlobRelation::Overlapping),
+            ("a", "*", GlobRelation::Overlapping),
+            ("a/*", "a/b#12", GlobRelation::Overlapping),
+            ("a/*", "b/*#1", GlobRelation::Disjoint),
+            ("a", "a", GlobRelation::Disjoint),
         ] {
             assert_eq!(glob(one).numbered('#').meets(&glob(other)), meeting, "{one} {other}");
             assert_eq!(glob(other).meets(&glob(one).numbered('#')), meeting, "{other} {one}");

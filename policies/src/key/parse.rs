@@ -2,7 +2,7 @@
 
 use super::{
     pointer::Pointer,
-    template::{Filter, KeyTemplate, Part, Source, Span, Variable},
+    template::{KeyTemplate, Span, TemplatePart, TemplateVariable, ValueFilter, ValueSource},
 };
 use crate::{
     path::{is_name, is_unreserved},
@@ -11,13 +11,13 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub struct BadKeyTemplate {
+pub struct ParseKeyTemplateError {
     pub span: Span,
-    pub why: Why,
+    pub why: KeyTemplateErrorKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum KeyTemplateErrorKind {
     #[error("{0}")]
     Syntax(&'static str),
     #[error("there is no source `{0}` of values")]
@@ -26,11 +26,11 @@ pub enum Why {
     UnknownFilter(String),
     /// Between two variables stands nothing that cannot be part of a value, so `a`, `bc` and `ab`, `c` are one key.
     #[error("two different pairs of values give the same key")]
-    Unseparated,
+    NotSeparated,
 }
 
 impl KeyTemplate {
-    pub fn parse(text: &str) -> Result<Self, BadKeyTemplate> {
+    pub fn parse(text: &str) -> Result<Self, ParseKeyTemplateError> {
         if text.is_empty() {
             return Err(syntax(0..0, "a key is not empty"));
         }
@@ -40,8 +40,8 @@ impl KeyTemplate {
                 true => variable(text, at)?,
                 false => literal(text, at)?,
             };
-            if matches!(part, Part::Variable(_)) && !separated(&parts) {
-                return Err(BadKeyTemplate { span: at..end, why: Why::Unseparated });
+            if matches!(part, TemplatePart::Variable(_)) && !separated(&parts) {
+                return Err(ParseKeyTemplateError { span: at..end, why: KeyTemplateErrorKind::NotSeparated });
             }
             parts.push(part);
             at = end;
@@ -50,7 +50,7 @@ impl KeyTemplate {
     }
 }
 
-impl Filter {
+impl ValueFilter {
     fn parse(word: &str) -> Option<Self> {
         match word {
             "lower" => Some(Self::Lower),
@@ -63,16 +63,18 @@ impl Filter {
 
 /// True if a variable may follow `parts`: none went before, or the literal between has a character that no escaped
 /// value has. A reader of the key then knows where the value ends.
-fn separated(parts: &[Part]) -> bool {
+fn separated(parts: &[TemplatePart]) -> bool {
     match parts {
-        [.., Part::Variable(_)] => false,
-        [.., Part::Variable(_), Part::Literal(between)] => between.bytes().any(|byte| !is_unreserved(byte)),
+        [.., TemplatePart::Variable(_)] => false,
+        [.., TemplatePart::Variable(_), TemplatePart::Literal(between)] => {
+            between.bytes().any(|byte| !is_unreserved(byte))
+        }
         _ => true,
     }
 }
 
 /// The literal that begins at `at`, and where it ends.
-fn literal(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
+fn literal(text: &str, at: usize) -> Result<(TemplatePart, usize), ParseKeyTemplateError> {
     let end = text[at..].find('{').map_or(text.len(), |length| at + length);
     for (index, char) in text[at..end].char_indices() {
         let why = match char {
@@ -85,11 +87,11 @@ fn literal(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
         let start = at + index;
         return Err(syntax(start..start + char.len_utf8(), why));
     }
-    Ok((Part::Literal(text[at..end].into()), end))
+    Ok((TemplatePart::Literal(text[at..end].into()), end))
 }
 
 /// The `{...}` that begins at `at`, and where it ends.
-pub(super) fn variable(text: &str, at: usize) -> Result<(Part, usize), BadKeyTemplate> {
+pub(super) fn variable(text: &str, at: usize) -> Result<(TemplatePart, usize), ParseKeyTemplateError> {
     let Some(length) = text[at..].find('}') else {
         return Err(syntax(at..text.len(), "a `{` without its `}`"));
     };
@@ -98,7 +100,7 @@ pub(super) fn variable(text: &str, at: usize) -> Result<(Part, usize), BadKeyTem
     let span = words.next().expect("splitting gives at least one part");
     let source = source(&text[span.clone()], if span.is_empty() { at..end } else { span.clone() })?;
     let filters = words.map(|span| filter(&text[span.clone()], span)).collect::<Result<_, _>>()?;
-    Ok((Part::Variable(Variable { source, filters, span }), end))
+    Ok((TemplatePart::Variable(TemplateVariable { source, filters, span }), end))
 }
 
 /// What stands between the bars, without the spaces around it.
@@ -111,39 +113,42 @@ fn trimmed_words(text: &str, inside: Span) -> impl Iterator<Item = Span> {
     })
 }
 
-fn source(word: &str, span: Span) -> Result<Source, BadKeyTemplate> {
+fn source(word: &str, span: Span) -> Result<ValueSource, ParseKeyTemplateError> {
     let end = word.find(['.', ':']).unwrap_or(word.len());
     let (kind, name) = word.split_at(end);
-    if !Source::WORDS.contains(&kind) {
+    if !ValueSource::WORDS.contains(&kind) {
         let kind_span = span.start..span.start + kind.len().max(1);
-        return Err(BadKeyTemplate { span: kind_span, why: Why::UnknownSource(kind.to_owned()) });
+        return Err(ParseKeyTemplateError {
+            span: kind_span,
+            why: KeyTemplateErrorKind::UnknownSource(kind.to_owned()),
+        });
     }
     if kind == "body" {
         let pointer = name.strip_prefix(':').unwrap_or_default();
-        return Pointer::parse(pointer).map(Source::Body).map_err(|why| syntax(span, why));
+        return Pointer::parse(pointer).map(ValueSource::Body).map_err(|why| syntax(span, why));
     }
     match (kind, name.strip_prefix('.')) {
-        ("host", _) if name.is_empty() => Ok(Source::Host),
+        ("host", _) if name.is_empty() => Ok(ValueSource::Host),
         ("host", _) => Err(syntax(span, "`host` has no parts")),
-        ("path", Some(name)) if is_name(name) => Ok(Source::Path(name.into())),
-        ("query", Some(name)) if is_parameter(name) => Ok(Source::Query(name.into())),
-        ("header", Some(name)) if is_token(name) => Ok(Source::Header(name.to_ascii_lowercase().into())),
+        ("path", Some(name)) if is_name(name) => Ok(ValueSource::Path(name.into())),
+        ("query", Some(name)) if is_parameter(name) => Ok(ValueSource::Query(name.into())),
+        ("header", Some(name)) if is_token(name) => Ok(ValueSource::Header(name.to_ascii_lowercase().into())),
         _ => Err(syntax(span, "a source has a name after a dot, such as `path.order_id`")),
     }
 }
 
-fn filter(word: &str, span: Span) -> Result<Filter, BadKeyTemplate> {
-    let why = || Why::UnknownFilter(word.to_owned());
-    Filter::parse(word)
-        .ok_or_else(|| BadKeyTemplate { span: span.start..span.end.max(span.start + 1), why: why() })
+fn filter(word: &str, span: Span) -> Result<ValueFilter, ParseKeyTemplateError> {
+    let why = || KeyTemplateErrorKind::UnknownFilter(word.to_owned());
+    ValueFilter::parse(word)
+        .ok_or_else(|| ParseKeyTemplateError { span: span.start..span.end.max(span.start + 1), why: why() })
 }
 
 fn is_parameter(name: &str) -> bool {
     !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control())
 }
 
-fn syntax(span: Span, why: &'static str) -> BadKeyTemplate {
-    BadKeyTemplate { span, why: Why::Syntax(why) }
+fn syntax(span: Span, why: &'static str) -> ParseKeyTemplateError {
+    ParseKeyTemplateError { span, why: KeyTemplateErrorKind::Syntax(why) }
 }
 
 #[cfg(test)]
@@ -154,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_bad_template_says_where_and_why() {
-        use Why::*;
+        use KeyTemplateErrorKind::*;
         for (text, span, why) in [
             ("", 0..0, "a key is not empty"),
             ("a b", 1..2, "a literal has printable ASCII characters only, and no spaces"),
@@ -184,8 +189,8 @@ mod tests {
             ("{:/a}", 1..2, UnknownSource("".into())),
             ("{path.a|upper}", 8..13, UnknownFilter("upper".into())),
             ("{path.a|}", 8..9, UnknownFilter("".into())),
-            ("{path.a}{path.b}", 8..16, Unseparated),
-            ("{path.a}-{path.b}", 9..17, Unseparated),
+            ("{path.a}{path.b}", 8..16, NotSeparated),
+            ("{path.a}-{path.b}", 9..17, NotSeparated),
         ] {
             let bad = KeyTemplate::parse(text).expect_err(text);
             assert_eq!((bad.span, bad.why), (span, why), "{text}");

@@ -4,7 +4,7 @@
 //! dot and a space, and several read `a[b]` and `a[]` as members of `a`. What one of them could take for a second value
 //! is refused.
 
-use super::no_key::{BadValue, NOT_UTF8, RESPELLED, TWICE};
+use super::no_key::{NOT_UTF8, RESPELLED, TWICE, ValueError};
 use crate::path::escape;
 
 pub(super) const BAD_ESCAPE: &str =
@@ -17,41 +17,41 @@ const SEMICOLON: &str = "is in a query with a semicolon, which servers read diff
 const MOST: usize = 1000;
 
 /// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
-pub(super) fn parameter(query: &str, name: &str) -> Result<String, BadValue> {
+pub(super) fn parameter(query: &str, name: &str) -> Result<String, ValueError> {
     // Older servers separate at semicolons, too, and would see parameters that this one does not.
     if query.contains(';') {
-        return Err(BadValue::Invalid(SEMICOLON));
+        return Err(ValueError::Invalid(SEMICOLON));
     }
     if query.split('&').count() > MOST {
-        return Err(BadValue::Invalid(MANY));
+        return Err(ValueError::Invalid(MANY));
     }
     // Who leaves out what it cannot decode, or the rest from there on, sees another query.
     if query.split('%').skip(1).any(|after| escape(after.as_bytes()).is_none()) {
-        return Err(BadValue::Invalid(BAD_ESCAPE));
+        return Err(ValueError::Invalid(BAD_ESCAPE));
     }
-    let wanted = Folded::of(name.as_bytes());
+    let wanted = NormalizedName::of(name.as_bytes());
     let mut value = None;
     for pair in query.split('&') {
         let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
         let given = form_decoded(raw_name)?;
         if given != name.as_bytes() {
-            if Folded::of(&given).is_like(&wanted) {
-                return Err(BadValue::Invalid(RESPELLED));
+            if NormalizedName::of(&given).is_like(&wanted) {
+                return Err(ValueError::Invalid(RESPELLED));
             }
         } else if value.replace(raw_value).is_some() {
-            return Err(BadValue::Invalid(TWICE));
+            return Err(ValueError::Invalid(TWICE));
         }
     }
-    let value = form_decoded(value.ok_or(BadValue::Missing)?)?;
-    String::from_utf8(value).map_err(|_| BadValue::Invalid(NOT_UTF8))
+    let value = form_decoded(value.ok_or(ValueError::Missing)?)?;
+    String::from_utf8(value).map_err(|_| ValueError::Invalid(NOT_UTF8))
 }
 
-fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {
+fn form_decoded(raw: &str) -> Result<Vec<u8>, ValueError> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
     while let [first, after @ ..] = rest {
         let (byte, after) = match first {
-            b'%' => escape(after).ok_or(BadValue::Invalid(BAD_ESCAPE))?,
+            b'%' => escape(after).ok_or(ValueError::Invalid(BAD_ESCAPE))?,
             b'+' => (b' ', after),
             _ => (*first, after),
         };
@@ -62,12 +62,12 @@ fn form_decoded(raw: &str) -> Result<Vec<u8>, BadValue> {
 }
 
 /// What is left of a name when all is gone that some reader does not look at: the name, and its members in brackets.
-pub(super) struct Folded(Vec<String>);
+pub(super) struct NormalizedName(Vec<String>);
 
 /// Bytes of a name that are looked at. No variable of a template is as long, and a client could make us fold megabytes.
 const LONGEST_NAME: usize = 4096;
 
-impl Folded {
+impl NormalizedName {
     pub(super) fn of(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
@@ -150,7 +150,7 @@ mod tests {
     #[track_caller]
     fn assert_respelled(name: &str, query: &str) {
         let read = parameter(query, name);
-        assert!(matches!(read, Err(BadValue::Invalid(RESPELLED))), "{name} in {query}");
+        assert!(matches!(read, Err(ValueError::Invalid(RESPELLED))), "{name} in {query}");
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         let many = |count: usize| vec!["x=1"; count].join("&");
         assert_eq!(parameter(&format!("{}&id=1", many(999)), "id").ok().as_deref(), Some("1"));
         for query in [format!("{}&id=1", many(1000)), format!("id=1&{}", many(1000)), many(1001)] {
-            assert!(matches!(parameter(&query, "id"), Err(BadValue::Invalid(MANY))));
+            assert!(matches!(parameter(&query, "id"), Err(ValueError::Invalid(MANY))));
         }
     }
 
@@ -225,7 +225,7 @@ mod tests {
         for query in
             ["id=1&x=%zz", "id=1&x=%", "id=1&x=%2", "%=&id=1", "id=1&x=%u0041", "x=100%&id=1", "id=1&x=%%41"]
         {
-            assert!(matches!(parameter(query, "id"), Err(BadValue::Invalid(BAD_ESCAPE))), "{query}");
+            assert!(matches!(parameter(query, "id"), Err(ValueError::Invalid(BAD_ESCAPE))), "{query}");
         }
         assert_eq!(parameter("x=%25%c3%a9&id=1&y=%ff", "id").ok().as_deref(), Some("1"));
     }
@@ -256,9 +256,9 @@ mod tests {
         fn a_plain_name_is_like_what_it_is_like_when_it_is_folded(
             (wanted, name) in ("[abA._\\[\\]-]{0,5}", "[abAB._-]{0,5}"),
         ) {
-            prop_assert!(Folded::is_plain(name.as_bytes()));
-            let wanted = Folded::of(wanted.as_bytes()).without_indexes();
-            let folded = Folded::of(name.as_bytes()).without_indexes();
+            prop_assert!(NormalizedName::is_plain(name.as_bytes()));
+            let wanted = NormalizedName::of(wanted.as_bytes()).without_indexes();
+            let folded = NormalizedName::of(name.as_bytes()).without_indexes();
             prop_assert_eq!(wanted.is_like_plain(name.as_bytes()), wanted.is_like(&folded));
         }
 

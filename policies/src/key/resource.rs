@@ -19,13 +19,13 @@ pub struct ResourceKey(Arc<str>);
 /// The text is not a key that some template could have made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a resource key: printable ASCII without spaces, and not too long")]
-pub struct NoKey;
+pub struct InvalidKeyError;
 
 /// A key that somebody has written by hand is none, or is none as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseKeyError {
     #[error(transparent)]
-    NoKey(#[from] NoKey),
+    Invalid(#[from] InvalidKeyError),
     #[error("FG0626: no request has a key that is written so; write `{written}`")]
     Misspelled { written: String },
     #[error(
@@ -48,9 +48,9 @@ impl ResourceKey {
     }
 
     /// Reads a key back, from where another process wrote it.
-    pub fn parse(text: &str) -> Result<Self, NoKey> {
+    pub fn parse(text: &str) -> Result<Self, InvalidKeyError> {
         let printable = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-        printable.then(|| Self::new(text.to_owned())).flatten().ok_or(NoKey)
+        printable.then(|| Self::new(text.to_owned())).flatten().ok_or(InvalidKeyError)
     }
 
     /// Reads a key that a person or a client has written. Values in keys are escaped in one way only, and what a template
@@ -69,10 +69,10 @@ impl ResourceKey {
     }
 
     /// Reads the keys of one request, as [`listed`] writes them: at least one, ascending, none twice.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, NoKey> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidKeyError> {
         let keys = text.split(", ").map(Self::parse).collect::<Result<Vec<_>, _>>()?;
         let ascending = keys.is_sorted_by(|key, next| key < next);
-        if ascending && keys.len() <= Self::MOST_IN_SET { Ok(keys) } else { Err(NoKey) }
+        if ascending && keys.len() <= Self::MOST_IN_SET { Ok(keys) } else { Err(InvalidKeyError) }
     }
 
     /// The key by which guards, tickets and services know what holds one of several permits of this one: `stock#2`. Each
@@ -175,9 +175,9 @@ pub fn listed(keys: &[ResourceKey]) -> String {
 }
 
 impl TryFrom<String> for ResourceKey {
-    type Error = NoKey;
+    type Error = InvalidKeyError;
 
-    fn try_from(text: String) -> Result<Self, NoKey> {
+    fn try_from(text: String) -> Result<Self, InvalidKeyError> {
         Self::parse(&text)
     }
 }
@@ -264,7 +264,7 @@ mod tests {
         }
         let long = format!("{}\u{e9}", "x".repeat(510));
         for none in ["", &long] {
-            assert_eq!(ResourceKey::parse_asked(none), Err(ParseKeyError::NoKey(NoKey)));
+            assert_eq!(ResourceKey::parse_asked(none), Err(ParseKeyError::Invalid(InvalidKeyError)));
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
         let keys = [key("a,b"), key("account/1"), key("account/2")];
         assert_eq!(ResourceKey::parse_list(&listed(&keys)), Ok(keys.to_vec()));
         for bad in ["", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
-            assert_eq!(ResourceKey::parse_list(bad), Err(NoKey), "{bad:?}");
+            assert_eq!(ResourceKey::parse_list(bad), Err(InvalidKeyError), "{bad:?}");
         }
         let many: Vec<String> = (10..27).map(|n| n.to_string()).collect();
         assert!(ResourceKey::parse_list(&many.join(", ")).is_err());

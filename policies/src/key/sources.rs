@@ -1,6 +1,6 @@
 //! The parts of a request from which a service may read a value of a key.
 
-use super::template::Source;
+use super::template::ValueSource;
 
 /// A part of a request in which values have names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +29,19 @@ impl RequestSource {
     ];
 
     /// `None` for a header field and the host: their names mean something else in other sources.
-    pub(super) fn of(source: &Source) -> Option<Self> {
+    pub(super) fn of(source: &ValueSource) -> Option<Self> {
         match source {
-            Source::Path(_) => Some(Self::Path),
-            Source::Query(_) => Some(Self::Query),
-            Source::Body(_) => Some(Self::Json),
-            Source::Header(_) | Source::Host => None,
+            ValueSource::Path(_) => Some(Self::Path),
+            ValueSource::Query(_) => Some(Self::Query),
+            ValueSource::Body(_) => Some(Self::Json),
+            ValueSource::Header(_) | ValueSource::Host => None,
         }
     }
 }
 
 /// Which other sources of a request are compared with the values of its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Conflicts {
+pub enum ConflictPolicy {
     /// Every source.
     #[default]
     RefuseAny,
@@ -51,7 +51,7 @@ pub enum Conflicts {
     Pass,
 }
 
-impl Conflicts {
+impl ConflictPolicy {
     /// True if a value of `other` may not differ from the value of that name in `own`.
     pub(super) fn compares(&self, own: RequestSource, other: RequestSource) -> bool {
         own != other && self.sources().any(|(_, source)| source == other)
@@ -82,15 +82,15 @@ mod tests {
     #[test]
     fn a_source_is_compared_unless_it_is_said_that_the_service_does_not_read_it() {
         use RequestSource::{Cookie, Form, Json, Path, Query, Xml};
-        let any = Conflicts::default();
+        let any = ConflictPolicy::default();
         assert!([Query, Form, Json, Xml, Cookie].into_iter().all(|other| any.compares(Path, other)));
         assert!([Path, Query, Form, Cookie].into_iter().all(|other| any.compares(Json, other)));
         assert!(!any.compares(Path, Path) && !any.compares(Json, Json));
-        let listed = Conflicts::Refuse(vec![Path, Json]);
+        let listed = ConflictPolicy::Refuse(vec![Path, Json]);
         assert!(listed.compares(Path, Json) && !listed.compares(Path, Query) && !listed.compares(Json, Json));
-        assert!(!Conflicts::Pass.compares(Json, Query));
-        let words = |conflicts: Conflicts| conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>();
+        assert!(!ConflictPolicy::Pass.compares(Json, Query));
+        let words = |conflicts: ConflictPolicy| conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>();
         assert_eq!(words(any), ["path", "query", "form", "json", "xml", "cookie"]);
-        assert_eq!((words(listed), words(Conflicts::Pass)), (vec!["path", "json"], Vec::new()));
+        assert_eq!((words(listed), words(ConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     expand::push_escaped,
     resource::ResourceKey,
-    template::{KeyTemplate, Part},
+    template::{KeyTemplate, TemplatePart},
 };
 use crate::path::{escape, is_unreserved};
 
@@ -14,8 +14,8 @@ impl KeyTemplate {
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
-                Part::Literal(literal) => rest = rest.strip_prefix(&**literal)?,
-                Part::Variable(_) => {
+                TemplatePart::Literal(literal) => rest = rest.strip_prefix(&**literal)?,
+                TemplatePart::Variable(_) => {
                     let (value, behind) = rest.split_at(end(rest, parts.peek().copied())?);
                     values.push(unescaped(value)?);
                     rest = behind;
@@ -27,12 +27,12 @@ impl KeyTemplate {
 }
 
 /// The end of the value at the beginning of `rest`. The literal after a value has a character that no value contains.
-fn end(rest: &str, next: Option<&Part>) -> Option<usize> {
+fn end(rest: &str, next: Option<&TemplatePart>) -> Option<usize> {
     let is_of_a_value = |byte: u8| is_unreserved(byte) || byte == b'%';
     match next {
         None => Some(rest.len()),
-        Some(Part::Variable(_)) => None,
-        Some(Part::Literal(literal)) => match literal.bytes().position(|byte| !is_of_a_value(byte)) {
+        Some(TemplatePart::Variable(_)) => None,
+        Some(TemplatePart::Literal(literal)) => match literal.bytes().position(|byte| !is_of_a_value(byte)) {
             Some(before) => rest.bytes().position(|byte| !is_of_a_value(byte))?.checked_sub(before),
             // A literal at the end of the template.
             None => rest.len().checked_sub(literal.len()),
@@ -63,11 +63,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::Values;
+    use crate::key::RequestValues;
 
-    struct Two(String, String);
+    struct TestPath(String, String);
 
-    impl Values for Two {
+    impl RequestValues for TestPath {
         fn path(&self, name: &str) -> Option<&str> {
             Some(if name == "a" { &self.0 } else { &self.1 })
         }
@@ -105,7 +105,7 @@ mod tests {
             ]),
         ) {
             let template = KeyTemplate::parse(template).expect("a template");
-            let key = template.expand(&Two(a.clone(), b.clone())).expect("a key");
+            let key = template.expand(&TestPath(a.clone(), b.clone())).expect("a key");
             prop_assert_eq!(template.values_of(&key), Some(vec![a, b]));
         }
     }

@@ -12,28 +12,28 @@ use crate::path::{PathTemplate, is_unreserved};
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::Why::Unseparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyTemplate {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<TemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     Literal(Box<str>),
-    Variable(Variable),
+    Variable(TemplateVariable),
 }
 
 /// One `{...}` of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Variable {
-    pub source: Source,
+pub struct TemplateVariable {
+    pub source: ValueSource,
     /// Applied to the value, first to last.
-    pub filters: Vec<Filter>,
+    pub filters: Vec<ValueFilter>,
     /// Where the source stands in the text of the template, for carets.
     pub span: Span,
 }
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     /// A variable of the route's path template.
     Path(Box<str>),
     /// A query parameter, by its decoded name.
@@ -47,7 +47,7 @@ pub enum Source {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Filter {
+pub enum ValueFilter {
     /// ASCII letters to lower case. Only ASCII: Unicode's tables grow, and gateways of two versions must agree.
     Lower,
     /// Removes spaces from both ends.
@@ -71,8 +71,8 @@ impl KeyTemplate {
     /// False if the key is too long even with the shortest values.
     pub(crate) fn can_fit(&self) -> bool {
         let shortest = self.parts.iter().map(|part| match part {
-            Part::Literal(literal) => literal,
-            Part::Variable(_) => "x",
+            TemplatePart::Literal(literal) => literal,
+            TemplatePart::Variable(_) => "x",
         });
         ResourceKey::new(shortest.collect()).is_some()
     }
@@ -81,11 +81,11 @@ impl KeyTemplate {
     /// path have the same form, whatever the names of their variables.
     pub(crate) fn by_place(&self, path: &PathTemplate) -> String {
         let parts = self.parts.iter().map(|part| match part {
-            Part::Literal(literal) => literal.to_string(),
-            Part::Variable(variable) => {
+            TemplatePart::Literal(literal) => literal.to_string(),
+            TemplatePart::Variable(variable) => {
                 let filters: String = variable.filters.iter().map(|filter| format!(" | {filter}")).collect();
                 match &variable.source {
-                    Source::Path(name) => format!("{{{}{filters}}}", path.place_of(name)),
+                    ValueSource::Path(name) => format!("{{{}{filters}}}", path.place_of(name)),
                     source => format!("{{{source}{filters}}}"),
                 }
             }
@@ -97,17 +97,17 @@ impl KeyTemplate {
     /// the same values.
     pub(crate) fn shape(&self) -> String {
         let parts = self.parts.iter().map(|part| match part {
-            Part::Literal(literal) => literal,
-            Part::Variable(_) => "{}",
+            TemplatePart::Literal(literal) => literal,
+            TemplatePart::Variable(_) => "{}",
         });
         parts.collect()
     }
 
     /// All keys that the template can give, and some more.
     pub(crate) fn glob(&self) -> Glob {
-        let literal = |part: &Part| match part {
-            Part::Literal(literal) => Some(literal.to_string()),
-            Part::Variable(_) => None,
+        let literal = |part: &TemplatePart| match part {
+            TemplatePart::Literal(literal) => Some(literal.to_string()),
+            TemplatePart::Variable(_) => None,
         };
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
@@ -135,8 +135,8 @@ impl KeyTemplate {
     /// after the last value is compared.
     pub fn may_give(&self, key: &ResourceKey) -> bool {
         let key = key.as_str();
-        let literal = |part: Option<&Part>| match part {
-            Some(Part::Literal(literal)) => literal.to_string(),
+        let literal = |part: Option<&TemplatePart>| match part {
+            Some(TemplatePart::Literal(literal)) => literal.to_string(),
             _ => String::new(),
         };
         if self.variables().next().is_none() {
@@ -147,43 +147,43 @@ impl KeyTemplate {
     }
 
     /// Left to right.
-    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+    pub fn variables(&self) -> impl Iterator<Item = &TemplateVariable> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Literal(_) => None,
-            Part::Variable(variable) => Some(variable),
+            TemplatePart::Literal(_) => None,
+            TemplatePart::Variable(variable) => Some(variable),
         })
     }
 
     /// The values that the key takes from a JSON body.
     pub fn pointers(&self) -> impl Iterator<Item = &Pointer> {
-        self.variables().filter_map(Variable::pointer)
+        self.variables().filter_map(TemplateVariable::pointer)
     }
 }
 
-impl Variable {
+impl TemplateVariable {
     /// Where the value stands in a JSON body.
     pub fn pointer(&self) -> Option<&Pointer> {
         match &self.source {
-            Source::Body(pointer) => Some(pointer),
+            ValueSource::Body(pointer) => Some(pointer),
             _ => None,
         }
     }
 }
 
-impl Source {
+impl ValueSource {
     /// The words before the dot or colon.
     pub const WORDS: [&str; 5] = ["path", "query", "header", "host", "body"];
 }
 
-impl Filter {
+impl ValueFilter {
     pub const WORDS: [&str; 3] = ["lower", "trim", "int"];
 }
 
 impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.parts.iter().try_for_each(|part| match part {
-            Part::Literal(literal) => f.write_str(literal),
-            Part::Variable(variable) => {
+            TemplatePart::Literal(literal) => f.write_str(literal),
+            TemplatePart::Variable(variable) => {
                 write!(f, "{{{}", variable.source)?;
                 variable.filters.iter().try_for_each(|filter| write!(f, " | {filter}"))?;
                 f.write_str("}")
@@ -192,7 +192,7 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(name) => write!(f, "path.{name}"),
@@ -204,7 +204,7 @@ impl fmt::Display for Source {
     }
 }
 
-impl fmt::Display for Filter {
+impl fmt::Display for ValueFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lower => "lower",

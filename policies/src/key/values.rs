@@ -1,9 +1,9 @@
 //! What a request offers to a key template.
 
-use super::json::Body;
+use super::json::BodyValues;
 
 /// Gives the values of a request to a key template. Each method that is not implemented offers no value.
-pub trait Values {
+pub trait RequestValues {
     /// The decoded value of a variable of the route's path template.
     fn path(&self, _: &str) -> Option<&str> {
         None
@@ -15,8 +15,8 @@ pub trait Values {
     }
 
     /// The name is lower case.
-    fn header<'a>(&'a self, _: &str) -> Field<'a> {
-        Field::Absent
+    fn header<'a>(&'a self, _: &str) -> HeaderField<'a> {
+        HeaderField::Absent
     }
 
     /// The canonical host without its port.
@@ -25,17 +25,17 @@ pub trait Values {
     }
 
     /// The body, read for the fence of the key; `None` where no key of the fence takes a value from the body.
-    fn body(&self) -> Option<&Body> {
+    fn body(&self) -> Option<&BodyValues> {
         None
     }
 }
 
 /// A request without values, for keys without variables.
-impl Values for () {}
+impl RequestValues for () {}
 
 /// One header field name in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Field<'a> {
+pub enum HeaderField<'a> {
     Absent,
     One(&'a [u8]),
     /// The field stands on several lines. Nobody knows which of them the upstream uses.

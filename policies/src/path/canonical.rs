@@ -12,12 +12,12 @@ pub struct CanonicalPath {
     /// The path with every escape decoded, where that differs from `text`. It has the same segments: an encoded slash
     /// is ambiguous.
     decoded: Option<String>,
-    ambiguity: Option<Ambiguity>,
+    ambiguity: Option<AmbiguousPathError>,
 }
 
 /// What gives a path two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Ambiguity {
+pub enum AmbiguousPathError {
     #[error("does not begin with a slash")]
     NotAbsolute,
     #[error("has a `.` or `..` segment")]
@@ -61,7 +61,7 @@ impl CanonicalPath {
         &self.text
     }
 
-    pub fn ambiguity(&self) -> Option<Ambiguity> {
+    pub fn ambiguity(&self) -> Option<AmbiguousPathError> {
         self.ambiguity
     }
 
@@ -88,15 +88,15 @@ fn is_canonical(raw: &str) -> bool {
 }
 
 /// The canonical spelling, and the same with every escape decoded.
-fn canonical(raw: &str) -> Result<(String, String), Ambiguity> {
-    let tail = raw.strip_prefix('/').ok_or(Ambiguity::NotAbsolute)?;
+fn canonical(raw: &str) -> Result<(String, String), AmbiguousPathError> {
+    let tail = raw.strip_prefix('/').ok_or(AmbiguousPathError::NotAbsolute)?;
     let (mut text, mut decoded) = (String::with_capacity(raw.len()), String::with_capacity(raw.len()));
     let mut segments = tail.split('/').peekable();
     while let Some(segment) = segments.next() {
         let value = segment_value(segment, &mut text)?;
         // An empty last segment is a trailing slash; anywhere else some servers merge the slashes.
         if value.is_empty() && segments.peek().is_some() {
-            return Err(Ambiguity::EmptySegment);
+            return Err(AmbiguousPathError::EmptySegment);
         }
         decoded.push('/');
         decoded.push_str(&value);
@@ -105,14 +105,14 @@ fn canonical(raw: &str) -> Result<(String, String), Ambiguity> {
 }
 
 /// Appends the canonical spelling of one segment to `text` and returns the segment decoded.
-fn segment_value(segment: &str, text: &mut String) -> Result<String, Ambiguity> {
+fn segment_value(segment: &str, text: &mut String) -> Result<String, AmbiguousPathError> {
     text.push('/');
     let mut value = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
     while let [first, after @ ..] = rest {
         rest = after;
         if *first == b'%' {
-            let (byte, after) = escape(rest).ok_or(Ambiguity::BadEscape)?;
+            let (byte, after) = escape(rest).ok_or(AmbiguousPathError::BadEscape)?;
             rest = after;
             push_escaped(byte, text)?;
             value.push(byte);
@@ -122,22 +122,22 @@ fn segment_value(segment: &str, text: &mut String) -> Result<String, Ambiguity> 
             value.push(*first);
         }
     }
-    let value = String::from_utf8(value).map_err(|_| Ambiguity::NotUtf8)?;
+    let value = String::from_utf8(value).map_err(|_| AmbiguousPathError::NotUtf8)?;
     // There are control characters beyond ASCII, too (U+0080 to U+009F). They show only after decoding.
     if value.chars().any(char::is_control) {
-        return Err(Ambiguity::Control);
+        return Err(AmbiguousPathError::Control);
     }
-    if value == "." || value == ".." { Err(Ambiguity::DotSegment) } else { Ok(value) }
+    if value == "." || value == ".." { Err(AmbiguousPathError::DotSegment) } else { Ok(value) }
 }
 
 /// Decodes escapes that need none (RFC 3986, 6.2.2.2), refuses escapes that could be decoded twice, and keeps the
 /// others.
-fn push_escaped(byte: u8, text: &mut String) -> Result<(), Ambiguity> {
+fn push_escaped(byte: u8, text: &mut String) -> Result<(), AmbiguousPathError> {
     match byte {
-        b'/' | b'\\' => return Err(Ambiguity::EncodedSlash),
-        b'%' => return Err(Ambiguity::EncodedPercent),
-        b';' => return Err(Ambiguity::Parameter),
-        _ if byte.is_ascii_control() => return Err(Ambiguity::Control),
+        b'/' | b'\\' => return Err(AmbiguousPathError::EncodedSlash),
+        b'%' => return Err(AmbiguousPathError::EncodedPercent),
+        b';' => return Err(AmbiguousPathError::Parameter),
+        _ if byte.is_ascii_control() => return Err(AmbiguousPathError::Control),
         _ if is_unreserved(byte) => text.push(char::from(byte)),
         _ => text.extend(percent_encoded(byte)),
     }
@@ -145,14 +145,14 @@ fn push_escaped(byte: u8, text: &mut String) -> Result<(), Ambiguity> {
 }
 
 /// The characters of a path segment (RFC 3986, 3.3), but for `%` and `;`.
-fn check_raw(byte: u8) -> Result<(), Ambiguity> {
+fn check_raw(byte: u8) -> Result<(), AmbiguousPathError> {
     match byte {
         _ if is_unreserved(byte) => Ok(()),
         b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@' => Ok(()),
-        b';' => Err(Ambiguity::Parameter),
-        b'\\' => Err(Ambiguity::Backslash),
-        _ if byte.is_ascii_control() => Err(Ambiguity::Control),
-        _ => Err(Ambiguity::BadByte),
+        b';' => Err(AmbiguousPathError::Parameter),
+        b'\\' => Err(AmbiguousPathError::Backslash),
+        _ if byte.is_ascii_control() => Err(AmbiguousPathError::Control),
+        _ => Err(AmbiguousPathError::BadByte),
     }
 }
 
@@ -186,37 +186,37 @@ mod tests {
     #[test]
     fn what_two_servers_read_differently_is_ambiguous_and_kept_as_it_came() {
         for (raw, why) in [
-            ("", Ambiguity::NotAbsolute),
-            ("*", Ambiguity::NotAbsolute),
-            ("v1", Ambiguity::NotAbsolute),
-            ("/a/../b", Ambiguity::DotSegment),
-            ("/a/%2E%2e/b", Ambiguity::DotSegment),
-            ("/a/.", Ambiguity::DotSegment),
-            ("/.%2e", Ambiguity::DotSegment),
-            ("//a", Ambiguity::EmptySegment),
-            ("/a//", Ambiguity::EmptySegment),
-            ("/a%2fb", Ambiguity::EncodedSlash),
-            ("/a%5Cb", Ambiguity::EncodedSlash),
-            ("/a%252Fb", Ambiguity::EncodedPercent),
-            ("/a%00b", Ambiguity::Control),
-            ("/a%7Fb", Ambiguity::Control),
-            ("/a%0D%0Ab", Ambiguity::Control),
-            ("/a%C2%85b", Ambiguity::Control),
-            ("/a\tb", Ambiguity::Control),
-            ("/a%", Ambiguity::BadEscape),
-            ("/a%2", Ambiguity::BadEscape),
-            ("/a%zz", Ambiguity::BadEscape),
-            ("/a%+1", Ambiguity::BadEscape),
-            ("/a\\b", Ambiguity::Backslash),
-            ("/a%ff", Ambiguity::NotUtf8),
-            ("/a%C0%AFb", Ambiguity::NotUtf8),
-            ("/a;v=1", Ambiguity::Parameter),
-            ("/a%3Bv", Ambiguity::Parameter),
-            ("/a b", Ambiguity::BadByte),
-            ("/a{b}", Ambiguity::BadByte),
-            ("/a?b", Ambiguity::BadByte),
-            ("/a#b", Ambiguity::BadByte),
-            ("/aé", Ambiguity::BadByte),
+            ("", AmbiguousPathError::NotAbsolute),
+            ("*", AmbiguousPathError::NotAbsolute),
+            ("v1", AmbiguousPathError::NotAbsolute),
+            ("/a/../b", AmbiguousPathError::DotSegment),
+            ("/a/%2E%2e/b", AmbiguousPathError::DotSegment),
+            ("/a/.", AmbiguousPathError::DotSegment),
+            ("/.%2e", AmbiguousPathError::DotSegment),
+            ("//a", AmbiguousPathError::EmptySegment),
+            ("/a//", AmbiguousPathError::EmptySegment),
+            ("/a%2fb", AmbiguousPathError::EncodedSlash),
+            ("/a%5Cb", AmbiguousPathError::EncodedSlash),
+            ("/a%252Fb", AmbiguousPathError::EncodedPercent),
+            ("/a%00b", AmbiguousPathError::Control),
+            ("/a%7Fb", AmbiguousPathError::Control),
+            ("/a%0D%0Ab", AmbiguousPathError::Control),
+            ("/a%C2%85b", AmbiguousPathError::Control),
+            ("/a\tb", AmbiguousPathError::Control),
+            ("/a%", AmbiguousPathError::BadEscape),
+            ("/a%2", AmbiguousPathError::BadEscape),
+            ("/a%zz", AmbiguousPathError::BadEscape),
+            ("/a%+1", AmbiguousPathError::BadEscape),
+            ("/a\\b", AmbiguousPathError::Backslash),
+            ("/a%ff", AmbiguousPathError::NotUtf8),
+            ("/a%C0%AFb", AmbiguousPathError::NotUtf8),
+            ("/a;v=1", AmbiguousPathError::Parameter),
+            ("/a%3Bv", AmbiguousPathError::Parameter),
+            ("/a b", AmbiguousPathError::BadByte),
+            ("/a{b}", AmbiguousPathError::BadByte),
+            ("/a?b", AmbiguousPathError::BadByte),
+            ("/a#b", AmbiguousPathError::BadByte),
+            ("/aé", AmbiguousPathError::BadByte),
         ] {
             let path = CanonicalPath::parse(raw);
             assert_eq!(path.ambiguity(), Some(why), "{raw:?}");

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use crate::path::{PathTemplate, Piece};
+use crate::path::{PathTemplate, TemplateSegment};
 
 /// Path templates, each with the number under which it was inserted.
 #[derive(Debug, Clone)]
-pub(crate) struct Tree {
+pub(crate) struct RouteTrie {
     /// The first node is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
 }
 
 #[derive(Debug, Clone)]
-struct Node {
+struct TrieNode {
     literals: HashMap<Box<str>, usize>,
     variable: Option<usize>,
     /// Templates that end here, first to last.
@@ -25,7 +25,7 @@ struct Node {
 
 /// A part of the path or template that is looked up.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Fragment<'a> {
+pub(crate) enum TrieSegment<'a> {
     /// Of a path.
     Segment(&'a str),
     /// Of a template: any segment that is not empty.
@@ -34,19 +34,19 @@ pub(crate) enum Fragment<'a> {
     Rest,
 }
 
-impl<'a> From<&'a Piece> for Fragment<'a> {
-    fn from(piece: &'a Piece) -> Self {
+impl<'a> From<&'a TemplateSegment> for TrieSegment<'a> {
+    fn from(piece: &'a TemplateSegment) -> Self {
         match piece {
-            Piece::Literal(literal) => Self::Segment(literal),
-            Piece::Variable(_) => Self::Any,
-            Piece::Rest(_) => Self::Rest,
+            TemplateSegment::Literal(literal) => Self::Segment(literal),
+            TemplateSegment::Variable(_) => Self::Any,
+            TemplateSegment::Rest(_) => Self::Rest,
         }
     }
 }
 
 /// The relation that a search looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sought {
+enum TrieRelation {
     /// A template that matches every path of the lookup.
     Covering,
     /// A template that matches some path of the lookup.
@@ -54,18 +54,18 @@ enum Sought {
 }
 
 /// One lookup on its way through the tree.
-struct Search<'a, T> {
-    tree: &'a Tree,
-    parts: &'a [Fragment<'a>],
+struct TrieSearch<'a, T> {
+    tree: &'a RouteTrie,
+    parts: &'a [TrieSegment<'a>],
     takes: T,
-    sought: Sought,
+    sought: TrieRelation,
     /// The earliest template found so far; `usize::MAX` before the first.
     best: usize,
 }
 
-impl Tree {
+impl RouteTrie {
     pub(crate) fn new() -> Self {
-        Self { nodes: vec![Node::starting_with(0)] }
+        Self { nodes: vec![TrieNode::starting_with(0)] }
     }
 
     /// `index` is larger than all before.
@@ -73,9 +73,9 @@ impl Tree {
         let mut at = 0;
         for piece in path.pieces() {
             at = match piece {
-                Piece::Literal(literal) => self.child(at, Some(literal), index),
-                Piece::Variable(_) => self.child(at, None, index),
-                Piece::Rest(_) => return self.nodes[at].rests.push(index),
+                TemplateSegment::Literal(literal) => self.child(at, Some(literal), index),
+                TemplateSegment::Variable(_) => self.child(at, None, index),
+                TemplateSegment::Rest(_) => return self.nodes[at].rests.push(index),
             };
         }
         self.nodes[at].ends.push(index);
@@ -83,17 +83,26 @@ impl Tree {
 
     /// The first template, among those that `takes` allows, that matches every path of `parts`. For the parts of a
     /// path that is a template that matches the path; for the parts of a template, a template that covers it.
-    pub(crate) fn first(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool) -> Option<usize> {
-        self.search(parts, takes, Sought::Covering)
+    pub(crate) fn first(&self, parts: &[TrieSegment], takes: impl Fn(usize) -> bool) -> Option<usize> {
+        self.search(parts, takes, TrieRelation::Covering)
     }
 
     /// The first template, among those that `takes` allows, that matches some path of `parts`.
-    pub(crate) fn first_meeting(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool) -> Option<usize> {
-        self.search(parts, takes, Sought::Meeting)
+    pub(crate) fn first_meeting(
+        &self,
+        parts: &[TrieSegment],
+        takes: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        self.search(parts, takes, TrieRelation::Meeting)
     }
 
-    fn search(&self, parts: &[Fragment], takes: impl Fn(usize) -> bool, sought: Sought) -> Option<usize> {
-        let mut search = Search { tree: self, parts, takes, sought, best: usize::MAX };
+    fn search(
+        &self,
+        parts: &[TrieSegment],
+        takes: impl Fn(usize) -> bool,
+        sought: TrieRelation,
+    ) -> Option<usize> {
+        let mut search = TrieSearch { tree: self, parts, takes, sought, best: usize::MAX };
         search.visit(0, 0);
         (search.best != usize::MAX).then_some(search.best)
     }
@@ -107,13 +116,13 @@ impl Tree {
             None => *node.variable.get_or_insert(new),
         };
         if child == new {
-            self.nodes.push(Node::starting_with(index));
+            self.nodes.push(TrieNode::starting_with(index));
         }
         child
     }
 }
 
-impl Node {
+impl TrieNode {
     /// Templates are inserted in ascending order, so the template that makes a node has the lowest number below it.
     fn starting_with(least: usize) -> Self {
         Self { literals: HashMap::new(), variable: None, ends: Vec::new(), rests: Vec::new(), least }
@@ -124,7 +133,7 @@ impl Node {
     }
 }
 
-impl<T: Fn(usize) -> bool> Search<'_, T> {
+impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
     fn visit(&mut self, at: usize, depth: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
@@ -136,7 +145,7 @@ impl<T: Fn(usize) -> bool> Search<'_, T> {
         };
         self.offer(&node.rests);
         match part {
-            Fragment::Segment(segment) => {
+            TrieSegment::Segment(segment) => {
                 if let Some(child) = node.literals.get(*segment) {
                     self.visit(*child, depth + 1);
                 }
@@ -144,8 +153,8 @@ impl<T: Fn(usize) -> bool> Search<'_, T> {
                     self.visit(child, depth + 1);
                 }
             }
-            Fragment::Any => {
-                if self.sought == Sought::Meeting {
+            TrieSegment::Any => {
+                if self.sought == TrieRelation::Meeting {
                     let named = node.literals.iter().filter(|(literal, _)| !literal.is_empty());
                     named.for_each(|(_, child)| self.visit(*child, depth + 1));
                 }
@@ -153,10 +162,10 @@ impl<T: Fn(usize) -> bool> Search<'_, T> {
                     self.visit(child, depth + 1);
                 }
             }
-            Fragment::Rest if self.sought == Sought::Meeting => {
+            TrieSegment::Rest if self.sought == TrieRelation::Meeting => {
                 node.children().for_each(|child| self.all(child))
             }
-            Fragment::Rest => {}
+            TrieSegment::Rest => {}
         }
     }
 

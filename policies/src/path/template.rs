@@ -8,11 +8,11 @@ use super::{canonical::CanonicalPath, escape::is_unreserved};
 /// are left, joined by slashes. `/v1/{rest...}` matches `/v1/` (with an empty rest) but not `/v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathTemplate {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplateSegment>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum TemplateSegment {
     /// Exactly this segment; an empty one is a trailing slash.
     Literal(Box<str>),
     Variable(Box<str>),
@@ -23,7 +23,7 @@ pub(crate) enum Piece {
 /// Why a text is not a path template: the byte offset and length of the part at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub struct BadTemplate {
+pub struct ParsePathTemplateError {
     pub at: usize,
     pub width: usize,
     pub why: &'static str,
@@ -31,7 +31,7 @@ pub struct BadTemplate {
 
 /// The values that a template's variables have in one path.
 #[derive(Debug, Clone, Copy)]
-pub struct Bound<'a> {
+pub struct PathParams<'a> {
     template: &'a PathTemplate,
     path: &'a CanonicalPath,
 }
@@ -40,24 +40,28 @@ impl PathTemplate {
     /// The most segments of a template. The route table needs one stack frame for each segment.
     const MOST_SEGMENTS: usize = 64;
 
-    pub fn parse(text: &str) -> Result<Self, BadTemplate> {
+    pub fn parse(text: &str) -> Result<Self, ParsePathTemplateError> {
         let Some(tail) = text.strip_prefix('/') else {
-            return Err(BadTemplate { at: 0, width: text.len(), why: "a path begins with `/`" });
+            return Err(ParsePathTemplateError { at: 0, width: text.len(), why: "a path begins with `/`" });
         };
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<TemplateSegment> = Vec::new();
         let mut at = 1;
         for segment in tail.split('/') {
-            let bad = |why| BadTemplate { at, width: segment.len(), why };
-            if matches!(pieces.last(), Some(Piece::Rest(_))) {
+            let bad = |why| ParsePathTemplateError { at, width: segment.len(), why };
+            if matches!(pieces.last(), Some(TemplateSegment::Rest(_))) {
                 return Err(bad("nothing can follow a `{rest...}`"));
             }
-            let piece = Piece::parse(segment).map_err(bad)?;
+            let piece = TemplateSegment::parse(segment).map_err(bad)?;
             if piece.name().is_some_and(|name| pieces.iter().any(|other| other.name() == Some(name))) {
                 return Err(bad("a variable is bound twice"));
             }
             let last = at + segment.len() == text.len();
             if segment.is_empty() && !last {
-                return Err(BadTemplate { at: at - 1, width: 2, why: "`//` is never a canonical path" });
+                return Err(ParsePathTemplateError {
+                    at: at - 1,
+                    width: 2,
+                    why: "`//` is never a canonical path",
+                });
             }
             if pieces.len() == Self::MOST_SEGMENTS {
                 return Err(bad("a template has at most 64 segments"));
@@ -70,16 +74,16 @@ impl PathTemplate {
 
     /// The variables, left to right.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.pieces.iter().filter_map(Piece::name)
+        self.pieces.iter().filter_map(TemplateSegment::name)
     }
 
     pub fn matches(&self, path: &CanonicalPath) -> bool {
         let mut segments = path.segments();
         for piece in &self.pieces {
             match (piece, segments.next()) {
-                (Piece::Rest(_), Some(_)) => return true,
-                (Piece::Literal(literal), Some(segment)) if **literal == *segment => {}
-                (Piece::Variable(_), Some(segment)) if !segment.is_empty() => {}
+                (TemplateSegment::Rest(_), Some(_)) => return true,
+                (TemplateSegment::Literal(literal), Some(segment)) if **literal == *segment => {}
+                (TemplateSegment::Variable(_), Some(segment)) if !segment.is_empty() => {}
                 _ => return false,
             }
         }
@@ -93,10 +97,11 @@ impl PathTemplate {
         let mut theirs = other.pieces.iter();
         for ours in &self.pieces {
             match (ours, theirs.next()) {
-                (Piece::Rest(_), Some(_)) => return true,
-                (Piece::Literal(a), Some(Piece::Literal(b))) if a == b => {}
-                (Piece::Variable(_), Some(Piece::Variable(_))) => {}
-                (Piece::Variable(_), Some(Piece::Literal(literal))) if !literal.is_empty() => {}
+                (TemplateSegment::Rest(_), Some(_)) => return true,
+                (TemplateSegment::Literal(a), Some(TemplateSegment::Literal(b))) if a == b => {}
+                (TemplateSegment::Variable(_), Some(TemplateSegment::Variable(_))) => {}
+                (TemplateSegment::Variable(_), Some(TemplateSegment::Literal(literal)))
+                    if !literal.is_empty() => {}
                 _ => return false,
             }
         }
@@ -111,10 +116,14 @@ impl PathTemplate {
             match (ours.next(), theirs.next()) {
                 (None, None) => return true,
                 (None, Some(_)) | (Some(_), None) => return false,
-                (Some(Piece::Rest(_)), Some(_)) | (Some(_), Some(Piece::Rest(_))) => return true,
-                (Some(Piece::Literal(a)), Some(Piece::Literal(b))) if a != b => return false,
-                (Some(Piece::Literal(literal)), Some(Piece::Variable(_)))
-                | (Some(Piece::Variable(_)), Some(Piece::Literal(literal)))
+                (Some(TemplateSegment::Rest(_)), Some(_)) | (Some(_), Some(TemplateSegment::Rest(_))) => {
+                    return true;
+                }
+                (Some(TemplateSegment::Literal(a)), Some(TemplateSegment::Literal(b))) if a != b => {
+                    return false;
+                }
+                (Some(TemplateSegment::Literal(literal)), Some(TemplateSegment::Variable(_)))
+                | (Some(TemplateSegment::Variable(_)), Some(TemplateSegment::Literal(literal)))
                     if literal.is_empty() =>
                 {
                     return false;
@@ -129,19 +138,19 @@ impl PathTemplate {
     pub(crate) fn place_of(&self, variable: &str) -> String {
         let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
         match at.map(|at| (at, &self.pieces[at])) {
-            Some((at, Piece::Rest(_))) => format!("{at}..."),
+            Some((at, TemplateSegment::Rest(_))) => format!("{at}..."),
             Some((at, _)) => at.to_string(),
             // Reached only for a template that was not checked against its path.
             None => format!("path.{variable}"),
         }
     }
 
-    pub(crate) fn pieces(&self) -> &[Piece] {
+    pub(crate) fn pieces(&self) -> &[TemplateSegment] {
         &self.pieces
     }
 }
 
-impl Piece {
+impl TemplateSegment {
     fn parse(segment: &str) -> Result<Self, &'static str> {
         if let Some(inside) = segment.strip_prefix('{').and_then(|open| open.strip_suffix('}')) {
             let (name, rest) = match inside.strip_suffix("...") {
@@ -185,7 +194,7 @@ fn check_literal(segment: &str) -> Result<(), &'static str> {
     }
 }
 
-impl<'a> Bound<'a> {
+impl<'a> PathParams<'a> {
     /// `path` has to match `template`, or the values come from other places.
     pub(crate) fn new(template: &'a PathTemplate, path: &'a CanonicalPath) -> Self {
         Self { template, path }
@@ -205,8 +214,8 @@ impl<'a> Bound<'a> {
         for piece in &self.template.pieces {
             let (segment, after) = tail.split_once('/').unwrap_or((tail, ""));
             match piece {
-                Piece::Rest(rest) if **rest == *name => return Some(tail),
-                Piece::Variable(variable) if **variable == *name => return Some(segment),
+                TemplateSegment::Rest(rest) if **rest == *name => return Some(tail),
+                TemplateSegment::Variable(variable) if **variable == *name => return Some(segment),
                 _ => tail = after,
             }
         }
@@ -217,9 +226,9 @@ impl<'a> Bound<'a> {
 impl fmt::Display for PathTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
-            Piece::Literal(literal) => write!(f, "/{literal}"),
-            Piece::Variable(name) => write!(f, "/{{{name}}}"),
-            Piece::Rest(name) => write!(f, "/{{{name}...}}"),
+            TemplateSegment::Literal(literal) => write!(f, "/{literal}"),
+            TemplateSegment::Variable(name) => write!(f, "/{{{name}}}"),
+            TemplateSegment::Rest(name) => write!(f, "/{{{name}...}}"),
         })
     }
 }
@@ -285,9 +294,9 @@ mod tests {
             let (template, path) = (template(text), CanonicalPath::parse(path));
             assert!(template.matches(&path), "{text} {path:?}");
             for (name, value) in bound {
-                assert_eq!(Bound::new(&template, &path).get(name), Some(value), "{text} {name}");
+                assert_eq!(PathParams::new(&template, &path).get(name), Some(value), "{text} {name}");
             }
-            assert_eq!(Bound::new(&template, &path).get("other"), None);
+            assert_eq!(PathParams::new(&template, &path).get("other"), None);
         }
     }
 
@@ -311,7 +320,7 @@ mod tests {
     fn an_ambiguous_path_matches_as_it_stands_and_binds_nothing() {
         let (template, path) = (template("/v1/{rest...}"), CanonicalPath::parse("/v1/a//b"));
         assert!(template.matches(&path));
-        assert_eq!(Bound::new(&template, &path).get("rest"), None);
+        assert_eq!(PathParams::new(&template, &path).get("rest"), None);
     }
 
     #[test]

@@ -2,23 +2,23 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::{ClientAuth, ServedTls};
-use crate::host::{CanonicalHost, Served};
+use super::{ClientAuth, ListenerTls};
+use crate::host::{CanonicalHost, HostPattern};
 
 /// The admin listener. Each credential that is configured is required; where both a token and a certificate are
 /// configured, a request needs both.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admin {
+pub struct AdminListener {
     pub address: SocketAddr,
     /// Host names under which requests may come, beside `localhost` and IP addresses.
-    pub hosts: Vec<Served>,
+    pub hosts: Vec<HostPattern>,
     /// The file of the token that requests carry as `Authorization: Bearer`.
     pub bearer: Option<PathBuf>,
     /// `None` for plain text.
-    pub tls: Option<ServedTls>,
+    pub tls: Option<ListenerTls>,
 }
 
-impl Admin {
+impl AdminListener {
     /// True if the listener asks for a token or a certificate.
     pub fn asks_who(&self) -> bool {
         self.bearer.is_some() || self.asks_for_certificates()
@@ -43,9 +43,9 @@ mod tests {
     #[test]
     fn a_name_that_somebody_else_can_own_is_not_meant() {
         let hosts = ["admin.internal", "*.gw.internal"];
-        let admin = Admin {
+        let admin = AdminListener {
             address: ([127, 0, 0, 1], 9901).into(),
-            hosts: hosts.iter().map(|host| Served::parse(host).expect(host)).collect(),
+            hosts: hosts.iter().map(|host| HostPattern::parse(host).expect(host)).collect(),
             bearer: None,
             tls: None,
         };

@@ -2,25 +2,25 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use crate::pick::Balance;
+use crate::pick::LbPolicy;
 
 /// The settings for the endpoints of an upstream, beside their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sharing {
+pub struct EndpointSettings {
     /// Default round robin.
-    pub balance: Balance,
+    pub balance: LbPolicy,
     /// Endpoints that are tried after the first, while nothing has been sent. Default all.
     pub retries: Option<usize>,
     /// Default: no health checks.
-    pub health: Option<Health>,
-    pub eject: Eject,
+    pub health: Option<HealthCheck>,
+    pub eject: OutlierEjection,
     pub pool: PoolLimits,
-    pub dns: Dns,
+    pub dns: DnsSettings,
 }
 
 /// How endpoints are asked whether they are well.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
+pub struct HealthCheck {
     /// Path and query.
     pub path: String,
     /// Between two checks. Default 5 s.
@@ -37,7 +37,7 @@ pub struct Health {
 
 /// When an endpoint that fails is left alone for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Eject {
+pub struct OutlierEjection {
     /// Failures in a row. Default 5.
     pub failures: usize,
     /// The length of the first ejection. Each further ejection in a row is twice as long, up to [`Eject::LONGEST`]
@@ -45,7 +45,7 @@ pub struct Eject {
     pub base: Duration,
 }
 
-impl Eject {
+impl OutlierEjection {
     pub const LONGEST: u32 = 16;
 
     /// The length of an ejection after `earlier` others.
@@ -54,7 +54,7 @@ impl Eject {
     }
 }
 
-impl Default for Eject {
+impl Default for OutlierEjection {
     fn default() -> Self {
         Self { failures: 5, base: Duration::from_secs(30) }
     }
@@ -77,12 +77,12 @@ impl Default for PoolLimits {
 
 /// How the names of endpoints are looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dns {
+pub struct DnsSettings {
     /// Between two lookups. Default 30 s.
     pub refresh: Duration,
 }
 
-impl Default for Dns {
+impl Default for DnsSettings {
     fn default() -> Self {
         Self { refresh: Duration::from_secs(30) }
     }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_ejection_grows_and_stays_bounded() {
-        let eject = Eject::default();
+        let eject = OutlierEjection::default();
         let seconds: Vec<u64> = [0, 1, 2, 4, 5, 31, 40].map(|n| eject.lasts(n).as_secs()).into();
         assert_eq!(seconds, [30, 60, 120, 480, 480, 480, 480]);
     }

@@ -8,7 +8,7 @@ use std::{
 
 /// Where the public listener is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bind {
+pub enum BindAddress {
     Tcp(SocketAddr),
     /// Only processes on this machine can connect.
     Unix(SocketFile),
@@ -35,7 +35,7 @@ pub fn host_of(endpoint: &str) -> &str {
     if endpoint.starts_with(UNIX) { "localhost" } else { endpoint }
 }
 
-impl Bind {
+impl BindAddress {
     /// `None` for a unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
@@ -45,7 +45,7 @@ impl Bind {
     }
 }
 
-impl fmt::Display for Bind {
+impl fmt::Display for BindAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),

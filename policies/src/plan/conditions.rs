@@ -3,23 +3,23 @@
 use std::fmt;
 
 use crate::{
-    host::Hosts,
-    key::{self, BadKey, Values},
+    host::HostMatcher,
+    key::{self, KeyError, RequestValues},
 };
 
 /// All conditions have to hold. An empty list holds for every request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Conditions {
-    pub hosts: Hosts,
+pub struct MatchConditions {
+    pub hosts: HostMatcher,
     /// Names in lower case, and the one value that counts.
     pub headers: Vec<(String, String)>,
     /// Names and values, decoded as a form would be.
     pub query: Vec<(String, String)>,
 }
 
-impl Conditions {
+impl MatchConditions {
     pub fn are_none(&self) -> bool {
-        self.hosts == Hosts::Any && self.headers.is_empty() && self.query.is_empty()
+        self.hosts == HostMatcher::Any && self.headers.is_empty() && self.query.is_empty()
     }
 
     /// True if the request meets all conditions.
@@ -27,8 +27,8 @@ impl Conditions {
     /// # Errors
     /// A value that another reader could take for a different one, such as a field that stands there twice. Then it
     /// is not known whether the route takes the request.
-    pub fn hold(&self, values: &dyn Values) -> Result<bool, BadKey> {
-        if !values.host().map_or(self.hosts == Hosts::Any, |host| self.hosts.has(host)) {
+    pub fn hold(&self, values: &dyn RequestValues) -> Result<bool, KeyError> {
+        if !values.host().map_or(self.hosts == HostMatcher::Any, |host| self.hosts.has(host)) {
             return Ok(false);
         }
         for (name, wanted) in &self.headers {
@@ -67,7 +67,7 @@ impl Conditions {
 }
 
 /// The form in the fingerprint of a plan; empty where there are no conditions.
-impl fmt::Display for Conditions {
+impl fmt::Display for MatchConditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.are_none() {
             return Ok(());
@@ -79,22 +79,22 @@ impl fmt::Display for Conditions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{file::load, host::Served, key::Field, path::CanonicalPath, plan::RouteId};
+    use crate::{file::load, host::HostPattern, key::HeaderField, path::CanonicalPath, plan::RouteId};
 
     /// A request: its host, the values of `x-tenant`, its query.
-    struct Carried(&'static str, &'static [&'static str], &'static str);
+    struct TestRequest(&'static str, &'static [&'static str], &'static str);
 
-    impl Values for Carried {
+    impl RequestValues for TestRequest {
         fn query(&self) -> Option<&str> {
             Some(self.2)
         }
 
-        fn header<'a>(&'a self, name: &str) -> Field<'a> {
+        fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
             match self.1 {
-                ["in another spelling"] if name == "x-tenant" => Field::Respelled,
-                [one] if name == "x-tenant" => Field::One(one.as_bytes()),
-                [_, _, ..] if name == "x-tenant" => Field::Several,
-                _ => Field::Absent,
+                ["in another spelling"] if name == "x-tenant" => HeaderField::Respelled,
+                [one] if name == "x-tenant" => HeaderField::One(one.as_bytes()),
+                [_, _, ..] if name == "x-tenant" => HeaderField::Several,
+                _ => HeaderField::Absent,
             }
         }
 
@@ -103,13 +103,13 @@ mod tests {
         }
     }
 
-    fn conditions(hosts: &[&str], headers: &[&str], query: &[&str]) -> Conditions {
+    fn conditions(hosts: &[&str], headers: &[&str], query: &[&str]) -> MatchConditions {
         let pairs = |name: &str, values: &[&str]| {
             values.iter().map(|value| (name.to_owned(), (*value).to_owned())).collect()
         };
-        let hosts = hosts.iter().map(|host| Served::parse(host).expect(host)).collect::<Vec<_>>();
-        Conditions {
-            hosts: if hosts.is_empty() { Hosts::Any } else { Hosts::Only(hosts) },
+        let hosts = hosts.iter().map(|host| HostPattern::parse(host).expect(host)).collect::<Vec<_>>();
+        MatchConditions {
+            hosts: if hosts.is_empty() { HostMatcher::Any } else { HostMatcher::Only(hosts) },
             headers: pairs("x-tenant", headers),
             query: pairs("dry", query),
         }
@@ -119,26 +119,26 @@ mod tests {
     fn all_of_them_have_to_hold() {
         let all = conditions(&["*.shop.example"], &["acme"], &["a b"]);
         for (request, holds) in [
-            (Carried("a.shop.example", &["acme"], "x=1&dry=a+b"), Some(true)),
-            (Carried("a.shop.example", &["acme"], "%64ry=a%20b"), Some(true)),
-            (Carried("shop.example", &["acme"], "dry=a+b"), Some(false)),
-            (Carried("a.shop.example", &["Acme"], "dry=a+b"), Some(false)),
-            (Carried("a.shop.example", &[], "dry=a+b"), Some(false)),
-            (Carried("a.shop.example", &["acme"], ""), Some(false)),
-            (Carried("a.shop.example", &["acme", "acme"], "dry=a+b"), None),
-            (Carried("a.shop.example", &["in another spelling"], "dry=a+b"), None),
-            (Carried("a.shop.example", &["acme"], "dry=a+b&dry=c"), None),
-            (Carried("a.shop.example", &["acme"], "dry=a+b;dry=c"), None),
-            (Carried("a.shop.example", &["acme"], "dry=%zz"), None),
+            (TestRequest("a.shop.example", &["acme"], "x=1&dry=a+b"), Some(true)),
+            (TestRequest("a.shop.example", &["acme"], "%64ry=a%20b"), Some(true)),
+            (TestRequest("shop.example", &["acme"], "dry=a+b"), Some(false)),
+            (TestRequest("a.shop.example", &["Acme"], "dry=a+b"), Some(false)),
+            (TestRequest("a.shop.example", &[], "dry=a+b"), Some(false)),
+            (TestRequest("a.shop.example", &["acme"], ""), Some(false)),
+            (TestRequest("a.shop.example", &["acme", "acme"], "dry=a+b"), None),
+            (TestRequest("a.shop.example", &["in another spelling"], "dry=a+b"), None),
+            (TestRequest("a.shop.example", &["acme"], "dry=a+b&dry=c"), None),
+            (TestRequest("a.shop.example", &["acme"], "dry=a+b;dry=c"), None),
+            (TestRequest("a.shop.example", &["acme"], "dry=%zz"), None),
         ] {
             assert_eq!(all.hold(&request).ok(), holds, "{:?} {}", request.1, request.2);
-            assert_eq!(Conditions::default().hold(&request), Ok(true));
+            assert_eq!(MatchConditions::default().hold(&request), Ok(true));
         }
     }
 
     #[test]
     fn fewer_conditions_cover_more_and_unlike_ones_never_meet() {
-        let none = Conditions::default();
+        let none = MatchConditions::default();
         let (acme, other) = (conditions(&[], &["acme"], &[]), conditions(&[], &["other"], &[]));
         let shop = conditions(&["*.shop.example"], &[], &[]);
         let narrow = conditions(&["a.shop.example"], &["acme"], &["yes"]);
@@ -162,14 +162,14 @@ routes:
   - {name: rest, upstream: a, match: {path: "/{x...}"}, fence: none}
 "#;
         let routes = load(text).plan.expect("sound").serving.routes;
-        let found = |path: &str, carried: Carried| {
+        let found = |path: &str, carried: TestRequest| {
             let path = CanonicalPath::parse(path);
             routes.find("POST", &path, &carried).map(|found| found.map(|found| found.route.id))
         };
-        assert_eq!(found("/a/1", Carried("h", &["acme"], "")), Ok(Some(RouteId(1))));
-        assert_eq!(found("/a/1", Carried("h", &["other"], "")), Ok(Some(RouteId(2))));
-        assert!(found("/a/1", Carried("h", &["acme", "other"], "")).is_err());
-        assert_eq!(found("/a", Carried("h", &["acme", "other"], "")), Ok(Some(RouteId(0))));
-        assert_eq!(found("/b/1", Carried("h", &["acme", "other"], "")), Ok(Some(RouteId(2))));
+        assert_eq!(found("/a/1", TestRequest("h", &["acme"], "")), Ok(Some(RouteId(1))));
+        assert_eq!(found("/a/1", TestRequest("h", &["other"], "")), Ok(Some(RouteId(2))));
+        assert!(found("/a/1", TestRequest("h", &["acme", "other"], "")).is_err());
+        assert_eq!(found("/a", TestRequest("h", &["acme", "other"], "")), Ok(Some(RouteId(0))));
+        assert_eq!(found("/b/1", TestRequest("h", &["acme", "other"], "")), Ok(Some(RouteId(2))));
     }
 }

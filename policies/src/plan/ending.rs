@@ -2,11 +2,11 @@
 
 /// How an operation ended, as far as its answer tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum OperationEnd {
     /// The operation is over. A repeat gets this status and is not executed.
-    Over,
+    Final,
     /// The service has not begun the operation, so a repeat is executed.
-    NotTakenUp,
+    NotStarted,
     /// The service may have executed the operation. Nothing repeats it automatically.
     Unknown,
 }
@@ -20,14 +20,14 @@ pub enum Ending {
 /// name of an operation is looked at, and remembers neither.
 const NOT_TAKEN_UP: [u16; 6] = [401, 403, 408, 421, 425, 429];
 
-impl Ending {
+impl OperationEnd {
     /// `finals` are the further statuses that end an operation of this route.
     pub fn of(status: u16, finals: &[u16]) -> Self {
         match status {
-            _ if finals.contains(&status) => Self::Over,
+            _ if finals.contains(&status) => Self::Final,
             500.. => Self::Unknown,
-            _ if NOT_TAKEN_UP.contains(&status) => Self::NotTakenUp,
-            _ => Self::Over,
+            _ if NOT_TAKEN_UP.contains(&status) => Self::NotStarted,
+            _ => Self::Final,
         }
     }
 }
@@ -39,15 +39,15 @@ mod tests {
     #[test]
     fn only_what_says_that_nothing_was_done_may_run_again() {
         let ends =
-            |ending| (100..600).filter(|status| Ending::of(*status, &[]) == ending).collect::<Vec<_>>();
-        assert_eq!(ends(Ending::NotTakenUp), NOT_TAKEN_UP);
-        assert_eq!(ends(Ending::Unknown), (500..600).collect::<Vec<_>>());
+            |ending| (100..600).filter(|status| OperationEnd::of(*status, &[]) == ending).collect::<Vec<_>>();
+        assert_eq!(ends(OperationEnd::NotStarted), NOT_TAKEN_UP);
+        assert_eq!(ends(OperationEnd::Unknown), (500..600).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_route_can_only_make_more_statuses_an_end() {
         let all: Vec<u16> = (100..600).collect();
-        assert!(all.iter().all(|status| Ending::of(*status, &all) == Ending::Over));
-        assert_eq!(Ending::of(403, &[503]), Ending::NotTakenUp);
+        assert!(all.iter().all(|status| OperationEnd::of(*status, &all) == OperationEnd::Final));
+        assert_eq!(OperationEnd::of(403, &[503]), OperationEnd::NotStarted);
     }
 }

@@ -5,15 +5,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    layout::{LockSite, Placing},
-    once::Once,
+    layout::{LockPlacement, LockSite},
+    once::OnceRule,
 };
 use crate::key::{
-    BadKey, Conflicts, KeyTemplate, Pointer, ResourceKey, Said, Sent, Values, compare,
-    json::{BadBody, Body},
+    ConflictPolicy, ContentDeclaration, KeyError, KeyTemplate, Pointer, RequestSources, RequestValues,
+    ResourceKey, compare,
+    json::{BodyValues, ParseBodyError},
 };
 use crate::permits::Permits;
-use crate::plan::peer_listener::Forward;
+use crate::plan::peer_listener::ForwardPolicy;
 
 /// How a route takes its lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +25,9 @@ pub struct Fence {
     /// set with one key.
     pub set: bool,
     /// Where the locks lie, and how many holders one has; always native for a set.
-    pub placing: Placing,
+    pub placing: LockPlacement,
     /// The lock that requests take as well, while a fleet migrates from it to the lock of this fence.
-    pub former: Option<Former>,
+    pub former: Option<MigratedLock>,
     pub mode: ModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
@@ -36,30 +37,30 @@ pub struct Fence {
     pub client_share: Option<usize>,
     /// Always [`Hold::Strict`] for a set and for permits.
     pub hold: Hold,
-    pub forward: Forward,
-    pub nested: Nested,
+    pub forward: ForwardPolicy,
+    pub nested: NestedRequests,
     /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
     pub locked_status: u16,
     /// An answer up to this size is taken in full before the key is given on. Default 1 MiB.
     pub max_response: usize,
-    pub large_bodies: LargeBodies,
+    pub large_bodies: LargeBodyPolicy,
     pub body_type: BodyType,
     /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
     /// items is in a key.
     pub only: Option<usize>,
     /// Which other sources a request may not have another value of a key in.
-    pub conflicts: Conflicts,
-    pub enforce: Enforce,
+    pub conflicts: ConflictPolicy,
+    pub enforce: Enforcement,
     /// Operations of this route happen at most once.
-    pub once: Option<Once>,
-    pub lease: LeaseUse,
+    pub once: Option<OnceRule>,
+    pub lease: LeasePolicy,
 }
 
 /// A lock from which a fence is migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Former {
+pub struct MigratedLock {
     pub key: KeyTemplate,
-    pub placing: Placing,
+    pub placing: LockPlacement,
 }
 
 /// What a request must declare about a body from which a key is taken.
@@ -74,7 +75,7 @@ pub enum BodyType {
 
 /// What happens to a request whose body is too large to be taken in full before the lock is requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LargeBodies {
+pub enum LargeBodyPolicy {
     #[default]
     Refuse,
     /// The body is sent under the lock, while it arrives.
@@ -84,7 +85,7 @@ pub enum LargeBodies {
     },
 }
 
-impl LargeBodies {
+impl LargeBodyPolicy {
     /// The default of `within`.
     pub const WITHIN: Duration = Duration::from_secs(60);
 }
@@ -92,7 +93,7 @@ impl LargeBodies {
 /// What happens to a request that a service sends while it works on a dispatch, and that shows the ticket and the
 /// token of that dispatch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Nested {
+pub enum NestedRequests {
     /// The gateway ignores ticket and token. The request waits for its key as any other.
     #[default]
     Ignore,
@@ -103,7 +104,7 @@ pub enum Nested {
 
 /// What happens to requests with the lease of a client (`Fencing-Lease`), and to requests without one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LeaseUse {
+pub enum LeasePolicy {
     /// A request with a lease is refused: it would wait for its own lock.
     #[default]
     Never,
@@ -115,14 +116,14 @@ pub enum LeaseUse {
 
 /// Whether the gateway refuses requests that should be refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Enforce {
+pub enum Enforcement {
     #[default]
     Refuse,
     /// Such a request passes and is reported. Adoption in production begins with this.
     Observe,
 }
 
-impl LeaseUse {
+impl LeasePolicy {
     pub fn word(self) -> &'static str {
         match self {
             Self::Never => "never",
@@ -147,11 +148,11 @@ impl Fence {
     ///
     /// # Errors
     /// Another reader could take other values from it.
-    pub fn body(&self, said: &Said<'_>, bytes: &[u8]) -> Result<Body, BadBody> {
+    pub fn body(&self, said: &ContentDeclaration<'_>, bytes: &[u8]) -> Result<BodyValues, ParseBodyError> {
         if self.body_type == BodyType::Json {
             said.is_json()?;
         }
-        Body::parse(bytes, self.pointers())
+        BodyValues::parse(bytes, self.pointers())
     }
 
     /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
@@ -165,18 +166,18 @@ impl Fence {
     }
 
     /// The same, each with the place of its locks.
-    pub fn locks(&self) -> impl Iterator<Item = (&KeyTemplate, &Placing)> {
+    pub fn locks(&self) -> impl Iterator<Item = (&KeyTemplate, &LockPlacement)> {
         let former = self.former.iter().map(|former| (&former.key, &former.placing));
         self.keys.iter().map(|key| (key, &self.placing)).chain(former)
     }
 
     fn pointers(&self) -> impl Iterator<Item = &Pointer> {
-        let once = self.once.iter().flat_map(Once::templates);
+        let once = self.once.iter().flat_map(OnceRule::templates);
         self.templates().chain(once).flat_map(KeyTemplate::pointers)
     }
 
     /// The rule by which a request with that method is an operation; `None` where the method only reads.
-    pub fn once(&self, method: &str) -> Option<&Once> {
+    pub fn once(&self, method: &str) -> Option<&OnceRule> {
         self.once.as_ref().filter(|_| self.mode.mode(method) == Mode::Exclusive)
     }
 
@@ -184,9 +185,11 @@ impl Fence {
     ///
     /// # Errors
     /// The values of a key make no path that ZooKeeper would take.
-    pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, BadKey> {
+    pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, KeyError> {
         match (&self.former, &*self.keys) {
-            (Some(former), _) if former.placing != Placing::Native || self.placing != Placing::Native => {
+            (Some(former), _)
+                if former.placing != LockPlacement::Native || self.placing != LockPlacement::Native =>
+            {
                 keys.iter().map(|key| self.site_beside(former, key)).collect()
             }
             (None, [template]) => keys.iter().map(|key| self.placing.site(template, key)).collect(),
@@ -195,7 +198,7 @@ impl Fence {
     }
 
     /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
-    fn site_beside(&self, former: &Former, key: &ResourceKey) -> Result<LockSite, BadKey> {
+    fn site_beside(&self, former: &MigratedLock, key: &ResourceKey) -> Result<LockSite, KeyError> {
         match self.keys.iter().find(|template| template.values_of(key).is_some()) {
             Some(template) => self.placing.site(template, key),
             None => former.placing.site(&former.key, key),
@@ -213,13 +216,18 @@ impl Fence {
     ///
     /// # Errors
     /// The service may read another value than the one in the key.
-    pub fn compare_sources(&self, method: &str, values: &dyn Values, sent: &Sent<'_>) -> Result<(), BadKey> {
-        let once = self.once(method).into_iter().flat_map(Once::templates);
+    pub fn compare_sources(
+        &self,
+        method: &str,
+        values: &dyn RequestValues,
+        sent: &RequestSources<'_>,
+    ) -> Result<(), KeyError> {
+        let once = self.once(method).into_iter().flat_map(OnceRule::templates);
         compare(self.templates().chain(once), &self.conflicts, values, sent)
     }
 
     /// The keys of one request: at least one, each once, in the order that all gateways use.
-    pub fn expand_all(&self, values: &dyn Values) -> Result<Vec<ResourceKey>, BadKey> {
+    pub fn expand_all(&self, values: &dyn RequestValues) -> Result<Vec<ResourceKey>, KeyError> {
         let keys = self.templates().map(|key| key.expand(values));
         let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
         keys.sort_unstable();
@@ -291,12 +299,12 @@ pub enum Hold {
     /// One lock node per request.
     Strict,
     /// The node is kept for the requests to come.
-    Cached(Caching),
+    Cached(CachedHold),
 }
 
 /// How long a gateway keeps a key for its own requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caching {
+pub struct CachedHold {
     /// A key that nobody asks for is given back after this long. Default 250 ms.
     pub linger: Duration,
     /// Requests that may still be let in once somebody else wants the key; at least 1. Default 64.
@@ -307,7 +315,7 @@ pub struct Caching {
     pub max_tenure: Duration,
 }
 
-impl Default for Caching {
+impl Default for CachedHold {
     fn default() -> Self {
         Self {
             linger: Duration::from_millis(250),

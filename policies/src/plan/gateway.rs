@@ -2,31 +2,31 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{leases::Leases, serving::Plan, tickets::Signing, zookeeper::ZooKeeper};
+use super::{leases::LeasePlan, serving::Plan, tickets::TicketSigning, zookeeper::ZooKeeperSettings};
 use crate::plan::peer_listener::PeerListener;
 
 /// Everything a gateway does, decided. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
-pub struct Gateway {
+pub struct GatewayPlan {
     pub serving: Plan,
-    pub zookeeper: ZooKeeper,
+    pub zookeeper: ZooKeeperSettings,
     /// Where other gateways reach this one; `None` if they do not.
     pub peer: Option<PeerListener>,
     /// The leases that clients may hold; `None` if there are none.
-    pub leases: Option<Leases>,
+    pub leases: Option<LeasePlan>,
     /// The key that signs tickets; `None` if no tickets are sent.
-    pub tickets: Option<Signing>,
+    pub tickets: Option<TicketSigning>,
     /// The file with the public keys of other gateways, which verify their tickets beside our own key.
     pub siblings: Option<PathBuf>,
     /// The folder for data that must outlive the process, such as the highest token seen.
     pub state_dir: Option<PathBuf>,
-    pub mixed: Mixed,
+    pub mixed: MixedPlans,
     /// A hash over everything that decides keys and lock paths. Two gateways with one fingerprint take the same
     /// locks.
     pub fingerprint: u64,
 }
 
-impl Gateway {
+impl GatewayPlan {
     /// How long after its admission a dispatch may be begun by a service that takes it at once: the longest
     /// `response_timeout` of all upstreams. What stands between may deliver it later.
     pub fn longest_dispatch(&self) -> Duration {
@@ -37,7 +37,7 @@ impl Gateway {
 
 /// What a gateway does beside older gateways with other plans, on routes by which one resource would have two locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mixed {
+pub enum MixedPlans {
     /// It refuses requests on these routes until the others have ended or have the same routes.
     #[default]
     Refuse,

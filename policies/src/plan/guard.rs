@@ -2,14 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{fence::Enforce, serving::Plan, tickets::Verification, tls::Tls};
+use super::{fence::Enforcement, serving::Plan, tickets::TicketVerification, tls::ClientTls};
 
 /// Everything a guard does, decided. Made by [`crate::file::load_guard`] only.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct GuardPlan {
     /// One upstream, no route: whatever is admitted goes there.
     pub serving: Plan,
-    pub store: Store,
+    pub store: StoreLocation,
     /// How long a newer tenure waits for older executions. Default 10 s.
     pub settle: Duration,
     /// An execution without a seen end counts as over this long after the last byte was sent. Default 30 s.
@@ -22,20 +22,20 @@ pub struct Guard {
     pub evict_after: Duration,
     /// Methods that pass without a token. Default none.
     pub unfenced: Vec<String>,
-    pub missing: Missing,
-    pub enforce: Enforce,
+    pub missing: MissingToken,
+    pub enforce: Enforcement,
     /// What tickets are verified with; `None` where no tickets are required.
-    pub tickets: Option<Verification>,
-    pub journal: Journal,
+    pub tickets: Option<TicketVerification>,
+    pub journal: JournalLimits,
 }
 
 /// Where marks and journal live.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Store {
+pub enum StoreLocation {
     /// A file of this guard alone.
     Redb(PathBuf),
     /// A database that all guards of the upstream share.
-    Postgres(Postgres),
+    Postgres(PostgresLocation),
     /// Nowhere. The process is a filter: it compares no tokens, and refuses only what comes after its
     /// `Fencing-Not-After`.
     Stateless,
@@ -43,16 +43,16 @@ pub enum Store {
 
 /// Where the database of several guards is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Postgres {
+pub struct PostgresLocation {
     /// The file with the address of the database, and with its password.
     pub url_file: PathBuf,
     /// The TLS settings of the connection; `None` for plain text.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientTls>,
 }
 
 /// What becomes of a request that has to carry a token and does not: a bypass of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingToken {
     Refuse,
     /// It passes, is counted and reported.
     Observe,
@@ -60,7 +60,7 @@ pub enum Missing {
 
 /// How operations of `once` are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Journal {
+pub struct JournalLimits {
     /// How long a finished operation is remembered where its gateway does not say. Default 24 h.
     pub keep: Duration,
     /// Bytes of an answer's body that are kept for a replay; 0 keeps none. Default 64 KiB.
@@ -70,12 +70,12 @@ pub struct Journal {
     /// Statuses from 500 on that are the certain end of an operation.
     pub final_statuses: Vec<u16>,
     /// How to ask the upstream what became of an operation.
-    pub probe: Option<Probe>,
+    pub probe: Option<OutcomeProbe>,
 }
 
 /// A question to the upstream, about one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Probe {
+pub struct OutcomeProbe {
     /// Path and query; `{operation}` stands for the percent-encoded idempotency key.
     pub path: String,
     /// Statuses that mean: the operation was done.

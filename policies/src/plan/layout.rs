@@ -4,22 +4,22 @@
 use std::sync::Arc;
 
 use crate::{
-    key::{BadKey, KeyTemplate, LockPath, ResourceKey},
+    key::{KeyError, KeyTemplate, LockPath, ResourceKey},
     permits::Permits,
 };
 
 /// How the nodes of a lock are named, and in which order they stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Layout {
+pub enum LockLayout {
     /// Ours.
     #[default]
     Native,
-    Foreign(Foreign),
+    Foreign(ForeignLayout),
 }
 
 /// The layouts of other programs. None of them compares tokens or knows of our eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Foreign {
+pub enum ForeignLayout {
     /// Apache Curator's `InterProcessMutex`.
     CuratorMutex,
     /// Apache Curator's `InterProcessReadWriteLock`.
@@ -32,14 +32,14 @@ pub enum Foreign {
 
 /// Where the locks of a fence's keys lie.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Placing {
+pub enum LockPlacement {
     /// Below the root of the installation, under a name that is made of the key.
     #[default]
     Native,
     /// Below the root as well, but several holders share a key.
     Semaphore { permits: Permits },
     /// At a path of other programs.
-    Foreign { layout: Foreign, path: LockPath },
+    Foreign { layout: ForeignLayout, path: LockPath },
 }
 
 /// Where the lock of one key lies. Each key has one site, whatever route asks for it.
@@ -51,20 +51,20 @@ pub enum LockSite {
     /// requests. The [key of its last permit](ResourceKey::of_permit) is not too long.
     Semaphore { permits: Permits },
     /// `path`: of the parent of the lock nodes; with [`Foreign::ExclusiveNode`], of the node itself.
-    Foreign { layout: Foreign, path: Arc<str> },
+    Foreign { layout: ForeignLayout, path: Arc<str> },
 }
 
-impl Layout {
+impl LockLayout {
     /// The words for the layouts in a policy.
     pub const WORDS: [(&'static str, Self); 5] = [
         ("native", Self::Native),
-        ("curator-mutex", Self::Foreign(Foreign::CuratorMutex)),
-        ("curator-rw", Self::Foreign(Foreign::CuratorReadWrite)),
-        ("kazoo", Self::Foreign(Foreign::Kazoo)),
-        ("exclusive-node", Self::Foreign(Foreign::ExclusiveNode)),
+        ("curator-mutex", Self::Foreign(ForeignLayout::CuratorMutex)),
+        ("curator-rw", Self::Foreign(ForeignLayout::CuratorReadWrite)),
+        ("kazoo", Self::Foreign(ForeignLayout::Kazoo)),
+        ("exclusive-node", Self::Foreign(ForeignLayout::ExclusiveNode)),
     ];
 
-    pub fn foreign(self) -> Option<Foreign> {
+    pub fn foreign(self) -> Option<ForeignLayout> {
         match self {
             Self::Native => None,
             Self::Foreign(layout) => Some(layout),
@@ -77,9 +77,9 @@ impl Layout {
     }
 }
 
-impl Foreign {
+impl ForeignLayout {
     pub fn word(self) -> &'static str {
-        Layout::Foreign(self).word()
+        LockLayout::Foreign(self).word()
     }
 
     /// True if some of its nodes can hold the lock together.
@@ -93,11 +93,11 @@ impl Foreign {
     }
 }
 
-impl Placing {
-    pub fn layout(&self) -> Layout {
+impl LockPlacement {
+    pub fn layout(&self) -> LockLayout {
         match self {
-            Self::Native | Self::Semaphore { .. } => Layout::Native,
-            Self::Foreign { layout, .. } => Layout::Foreign(*layout),
+            Self::Native | Self::Semaphore { .. } => LockLayout::Native,
+            Self::Foreign { layout, .. } => LockLayout::Foreign(*layout),
         }
     }
 
@@ -112,10 +112,10 @@ impl Placing {
     ///
     /// # Errors
     /// These values make no path that ZooKeeper would take, or leave no room for the number of a permit.
-    pub fn site(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<LockSite, BadKey> {
+    pub fn site(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<LockSite, KeyError> {
         match self {
             Self::Native => Ok(LockSite::Native),
-            Self::Semaphore { permits } => LockSite::semaphore(key, *permits).ok_or(BadKey::TooLong),
+            Self::Semaphore { permits } => LockSite::semaphore(key, *permits).ok_or(KeyError::TooLong),
             Self::Foreign { layout, path } => {
                 Ok(LockSite::Foreign { layout: *layout, path: path.expand(template, key)?.into() })
             }
@@ -136,10 +136,10 @@ impl LockSite {
         }
     }
 
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> LockLayout {
         match self {
-            Self::Native | Self::Semaphore { .. } => Layout::Native,
-            Self::Foreign { layout, .. } => Layout::Foreign(*layout),
+            Self::Native | Self::Semaphore { .. } => LockLayout::Native,
+            Self::Foreign { layout, .. } => LockLayout::Foreign(*layout),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::key::{Glob, ResourceKey};
 
 /// The leases that a gateway grants, and their bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leases {
+pub struct LeasePlan {
     /// `min_ttl <= default_ttl <= max_ttl <= max_age`. Default 2 s.
     pub min_ttl: Duration,
     /// Default 60 s.
@@ -29,7 +29,7 @@ pub struct Leases {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub name: Arc<str>,
-    pub shows: Shows,
+    pub shows: PrincipalCredential,
     /// Empty for an operator who has no leases of its own.
     pub keys: Vec<KeyPattern>,
     /// May list, revoke and break the leases of all.
@@ -38,7 +38,7 @@ pub struct Principal {
 
 /// How a principal is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Shows {
+pub enum PrincipalCredential {
     /// The file of the token that requests carry as `Authorization: Bearer`.
     Bearer(PathBuf),
     /// The common name of a client certificate that the listener has verified, or one of its alternative names.
@@ -47,17 +47,17 @@ pub enum Shows {
 
 /// Which keys a principal may hold: one, or all that begin alike. `{principal}` is filled in already.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyPattern(Reach);
+pub struct KeyPattern(PatternKind);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Reach {
-    This(Arc<str>),
-    AllThatBeginWith(Arc<str>),
+enum PatternKind {
+    Exact(Arc<str>),
+    Prefix(Arc<str>),
 }
 
 /// The text is no pattern of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadKeyPattern {
+pub enum ParseKeyPatternError {
     #[error("it is empty")]
     Empty,
     #[error("a `*` stands elsewhere than at its end")]
@@ -80,35 +80,35 @@ const PLACEHOLDER: &str = "{principal}";
 impl KeyPattern {
     /// # Errors
     /// It covers no key, or not those that one would read it for.
-    pub fn parse(text: &str, principal: &str) -> Result<Self, BadKeyPattern> {
+    pub fn parse(text: &str, principal: &str) -> Result<Self, ParseKeyPatternError> {
         let (begin, open) = text.strip_suffix('*').map_or((text, false), |begin| (begin, true));
         if text.is_empty() {
-            return Err(BadKeyPattern::Empty);
+            return Err(ParseKeyPatternError::Empty);
         }
         if begin.contains('*') {
-            return Err(BadKeyPattern::StarWithin);
+            return Err(ParseKeyPatternError::StarWithin);
         }
         if begin.replace(PLACEHOLDER, "").contains(['{', '}']) {
-            return Err(BadKeyPattern::Variable);
+            return Err(ParseKeyPatternError::Variable);
         }
         if !begin.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BadKeyPattern::Character);
+            return Err(ParseKeyPatternError::Character);
         }
         if open && begin.ends_with(PLACEHOLDER) {
-            return Err(BadKeyPattern::OtherPrincipals);
+            return Err(ParseKeyPatternError::OtherPrincipals);
         }
         let filled: Arc<str> = begin.replace(PLACEHOLDER, principal).into();
         // Whatever is left of its characters, a key of its own has none too many.
         if !filled.is_empty() && ResourceKey::parse(&filled).is_err() {
-            return Err(BadKeyPattern::TooLong);
+            return Err(ParseKeyPatternError::TooLong);
         }
-        Ok(Self(if open { Reach::AllThatBeginWith(filled) } else { Reach::This(filled) }))
+        Ok(Self(if open { PatternKind::Prefix(filled) } else { PatternKind::Exact(filled) }))
     }
 
     pub fn matches(&self, key: &ResourceKey) -> bool {
         match &self.0 {
-            Reach::This(this) => key.as_str() == &**this,
-            Reach::AllThatBeginWith(begin) => key.as_str().starts_with(&**begin),
+            PatternKind::Exact(this) => key.as_str() == &**this,
+            PatternKind::Prefix(begin) => key.as_str().starts_with(&**begin),
         }
     }
 
@@ -131,8 +131,8 @@ impl KeyPattern {
     /// All keys that it covers.
     pub(crate) fn glob(&self) -> Glob {
         match &self.0 {
-            Reach::This(this) => Glob::text(this),
-            Reach::AllThatBeginWith(begin) => Glob::beginning_with(begin),
+            PatternKind::Exact(this) => Glob::text(this),
+            PatternKind::Prefix(begin) => Glob::beginning_with(begin),
         }
     }
 }
@@ -140,13 +140,13 @@ impl KeyPattern {
 impl fmt::Display for KeyPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Reach::This(this) => f.write_str(this),
-            Reach::AllThatBeginWith(begin) => write!(f, "{begin}*"),
+            PatternKind::Exact(this) => f.write_str(this),
+            PatternKind::Prefix(begin) => write!(f, "{begin}*"),
         }
     }
 }
 
-impl Leases {
+impl LeasePlan {
     /// The default for whoever writes no time of his own.
     pub const MIN_TTL: Duration = Duration::from_secs(2);
     pub const MAX_TTL: Duration = Duration::from_secs(60);
@@ -189,15 +189,15 @@ mod tests {
     #[test]
     fn what_covers_nothing_or_something_else_is_no_pattern() {
         for (pattern, why) in [
-            ("", BadKeyPattern::Empty),
-            ("a*b", BadKeyPattern::StarWithin),
-            ("**", BadKeyPattern::StarWithin),
-            ("{name}/*", BadKeyPattern::Variable),
-            ("a/{principal", BadKeyPattern::Variable),
-            ("a b", BadKeyPattern::Character),
-            ("é", BadKeyPattern::Character),
-            ("order/{principal}*", BadKeyPattern::OtherPrincipals),
-            (&"x".repeat(513), BadKeyPattern::TooLong),
+            ("", ParseKeyPatternError::Empty),
+            ("a*b", ParseKeyPatternError::StarWithin),
+            ("**", ParseKeyPatternError::StarWithin),
+            ("{name}/*", ParseKeyPatternError::Variable),
+            ("a/{principal", ParseKeyPatternError::Variable),
+            ("a b", ParseKeyPatternError::Character),
+            ("é", ParseKeyPatternError::Character),
+            ("order/{principal}*", ParseKeyPatternError::OtherPrincipals),
+            (&"x".repeat(513), ParseKeyPatternError::TooLong),
         ] {
             assert_eq!(KeyPattern::parse(pattern, "batch"), Err(why), "{pattern}");
         }

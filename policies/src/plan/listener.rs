@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use super::{bind::Bind, served_tls::ServedTls};
-use crate::{host::Hosts, trusted_proxies::Trust};
+use super::{bind::BindAddress, served_tls::ListenerTls};
+use crate::{host::HostMatcher, trusted_proxies::TrustedProxies};
 
 /// The public listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub name: String,
-    pub address: Bind,
-    pub protocols: Protocols,
+    pub address: BindAddress,
+    pub protocols: ListenerProtocols,
     /// `None` for plain text.
-    pub tls: Option<ServedTls>,
+    pub tls: Option<ListenerTls>,
     pub proxy_protocol: ProxyProtocol,
     /// The proxies that are believed when they name their clients.
-    pub trusted: Trust,
+    pub trusted: TrustedProxies,
     /// What is served here.
-    pub hosts: Hosts,
-    pub limits: Limits,
-    pub timeouts: Timeouts,
+    pub hosts: HostMatcher,
+    pub limits: ListenerLimits,
+    pub timeouts: ListenerTimeouts,
 }
 
 impl Listener {
@@ -33,7 +33,7 @@ impl Listener {
             protocols: self.protocols,
             tls: self.tls.clone(),
             proxy_protocol: self.proxy_protocol,
-            limits: Limits { connections: self.limits.connections, ..new.limits.clone() },
+            limits: ListenerLimits { connections: self.limits.connections, ..new.limits.clone() },
             ..new.clone()
         }
     }
@@ -41,7 +41,7 @@ impl Listener {
 
 /// The protocols of a listener. The first bytes of a connection tell which one a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocols {
+pub enum ListenerProtocols {
     Both,
     Http1,
     /// Without TLS by prior knowledge.
@@ -59,7 +59,7 @@ pub enum ProxyProtocol {
 
 /// The most that one listener takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Open client connections over all workers.
     pub connections: usize,
     /// Connections of one client. Default: no own limit.
@@ -82,7 +82,7 @@ pub struct Limits {
 
 /// How long a listener waits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct ListenerTimeouts {
     /// The TLS handshake. Default 5 s.
     pub tls_handshake: Duration,
     /// From the connection to the bytes that tell its protocol. Default 5 s.

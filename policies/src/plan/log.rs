@@ -4,18 +4,18 @@ use std::{path::PathBuf, sync::Arc};
 
 /// The logs beside the process's own log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Log {
-    pub access: Access,
-    pub keys: KeysShown,
+pub struct LogSettings {
+    pub access: AccessLogTarget,
+    pub keys: KeyVisibility,
     /// The secret of the hashes of keys. `None`: each process has one of its own.
     pub key_secret_file: Option<PathBuf>,
     /// `None`: no spans are sent.
-    pub traces: Option<Arc<Traces>>,
+    pub traces: Option<Arc<TraceExport>>,
 }
 
 /// Where spans of requests are sent (OTLP, the protocol of OpenTelemetry).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Traces {
+pub struct TraceExport {
     /// `host:port` of what collects them.
     pub collector: String,
     /// The `service.name` of the spans. Default `fencegate`.
@@ -27,7 +27,7 @@ pub struct Traces {
 
 /// Where the line per request goes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessLogTarget {
     #[default]
     Off,
     Stdout,
@@ -35,7 +35,7 @@ pub enum Access {
 
 /// How resource keys stand in the access log and in spans. They may be names of accounts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum KeysShown {
+pub enum KeyVisibility {
     #[default]
     Plain,
     /// A keyed hash of 16 hex digits, the same for the same keys under the same secret.

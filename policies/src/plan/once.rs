@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::key::{BadKey, KeyTemplate, Values};
+use crate::key::{KeyError, KeyTemplate, RequestValues};
 
 /// `once` of a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Once {
+pub struct OnceRule {
     pub store: OnceStore,
     /// What names the operation. Default `{header.idempotency-key}`.
     pub key: KeyTemplate,
@@ -22,12 +22,12 @@ pub struct Once {
     /// Statuses that are the end of an operation beside those that always are: see [`super::Ending`].
     pub finals: Vec<u16>,
     /// How many operations ZooKeeper may remember; a guard has its own limits.
-    pub memory: Memory,
+    pub memory: OperationQuota,
 }
 
 /// The share of one route, or of one client, in the operations that ZooKeeper remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct OperationQuota {
     /// Operations of the route.
     pub route: usize,
     /// Operations of one principal, on all routes. `None` where the route knows no principals.
@@ -52,7 +52,7 @@ pub struct OperationName {
     pub principal: String,
 }
 
-impl Once {
+impl OnceRule {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
     /// The default of [`Memory::route`]: half of all that ZooKeeper may remember.
     pub const SHARE: usize = 50_000;
@@ -69,9 +69,9 @@ impl Once {
     /// # Errors
     /// Where a value is missing, empty, longer than 255 characters, or not what a key may have. An `Idempotency-Key`
     /// in quotes and one without are the same.
-    pub fn expand(&self, values: &dyn Values) -> Result<Option<OperationName>, BadKey> {
+    pub fn expand(&self, values: &dyn RequestValues) -> Result<Option<OperationName>, KeyError> {
         let name = match self.key.name(values) {
-            Err(BadKey::Missing { .. }) if !self.required => return Ok(None),
+            Err(KeyError::Missing { .. }) if !self.required => return Ok(None),
             name => name?,
         };
         let principal = self.principal.as_ref().map(|principal| principal.name(values)).transpose()?;
@@ -99,28 +99,28 @@ impl Once {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Field;
+    use crate::key::HeaderField;
 
     /// The values of `idempotency-key` and `x-shop`.
-    struct Request(Option<&'static str>, Option<&'static str>);
+    struct TestRequest(Option<&'static str>, Option<&'static str>);
 
-    impl Values for Request {
-        fn header<'a>(&'a self, name: &str) -> Field<'a> {
+    impl RequestValues for TestRequest {
+        fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
             let value = if name == "x-shop" { self.1 } else { self.0 };
-            value.map_or(Field::Absent, |value| Field::One(value.as_bytes()))
+            value.map_or(HeaderField::Absent, |value| HeaderField::One(value.as_bytes()))
         }
     }
 
-    fn once(required: bool, principal: Option<&str>) -> Once {
-        Once {
+    fn once(required: bool, principal: Option<&str>) -> OnceRule {
+        OnceRule {
             store: OnceStore::Guard,
-            key: Once::default_key(),
+            key: OnceRule::default_key(),
             principal: principal.map(|text| KeyTemplate::parse(text).expect("a template")),
             scope: String::new(),
             required,
-            keep: Once::KEEP,
+            keep: OnceRule::KEEP,
             finals: Vec::new(),
-            memory: Memory { route: Once::SHARE, client: None },
+            memory: OperationQuota { route: OnceRule::SHARE, client: None },
         }
     }
 
@@ -130,17 +130,17 @@ mod tests {
 
     #[test]
     fn an_operation_has_a_name_and_where_asked_for_a_principal() {
-        assert_eq!(once(true, None).expand(&Request(Some("a/b"), None)), Ok(operation("a%2Fb", "")));
+        assert_eq!(once(true, None).expand(&TestRequest(Some("a/b"), None)), Ok(operation("a%2Fb", "")));
         let whose = once(true, Some("shop/{header.x-shop}"));
-        assert_eq!(whose.expand(&Request(Some("\"a\""), Some("7"))), Ok(operation("a", "shop/7")));
+        assert_eq!(whose.expand(&TestRequest(Some("\"a\""), Some("7"))), Ok(operation("a", "shop/7")));
     }
 
     #[test]
     fn only_where_no_name_is_required_a_request_may_have_none() {
-        assert!(matches!(once(true, None).expand(&Request(None, None)), Err(BadKey::Missing { .. })));
-        assert_eq!(once(false, None).expand(&Request(None, None)), Ok(None));
+        assert!(matches!(once(true, None).expand(&TestRequest(None, None)), Err(KeyError::Missing { .. })));
+        assert_eq!(once(false, None).expand(&TestRequest(None, None)), Ok(None));
         for bad in ["", "\"", "\u{1}"] {
-            assert!(once(false, None).expand(&Request(Some(bad), None)).is_err(), "{bad:?}");
+            assert!(once(false, None).expand(&TestRequest(Some(bad), None)).is_err(), "{bad:?}");
         }
     }
 
@@ -149,14 +149,14 @@ mod tests {
         assert!(once(true, None).is_by_header());
         assert!(!once(true, Some("{header.x-shop}")).is_by_header());
         let other =
-            Once { key: KeyTemplate::parse("{header.x-shop}").expect("a template"), ..once(true, None) };
+            OnceRule { key: KeyTemplate::parse("{header.x-shop}").expect("a template"), ..once(true, None) };
         assert!(!other.is_by_header());
     }
 
     #[test]
     fn a_name_without_its_principal_is_refused_even_where_no_name_is_required() {
         let whose = once(false, Some("{header.x-shop}"));
-        assert!(matches!(whose.expand(&Request(Some("a"), None)), Err(BadKey::Missing { .. })));
-        assert_eq!(whose.expand(&Request(None, None)), Ok(None));
+        assert!(matches!(whose.expand(&TestRequest(Some("a"), None)), Err(KeyError::Missing { .. })));
+        assert_eq!(whose.expand(&TestRequest(None, None)), Ok(None));
     }
 }

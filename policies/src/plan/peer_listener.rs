@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::Pair;
+use super::CertificateFiles;
 
 /// The listener for other gateways, and what they are told of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,14 +18,14 @@ pub struct PeerListener {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerTls {
     /// Shown both on accepted connections and on those that this gateway opens.
-    pub pair: Pair,
+    pub pair: CertificateFiles,
     /// Whose signatures are believed, both ways.
     pub ca_file: PathBuf,
 }
 
 /// What happens to a request whose key another gateway keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Forward {
+pub enum ForwardPolicy {
     /// The request waits here for the key.
     #[default]
     Never,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{conditions::Conditions, fence::Fence, upstream::UpstreamId};
-use crate::path::{Bound, CanonicalPath, PathTemplate};
+use super::{conditions::MatchConditions, fence::Fence, upstream::UpstreamId};
+use crate::path::{CanonicalPath, PathParams, PathTemplate};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RouteId(pub usize);
@@ -16,7 +16,7 @@ pub struct Route {
     /// Exact, upper case; empty means every method.
     pub methods: Vec<String>,
     pub path: PathTemplate,
-    pub conditions: Conditions,
+    pub conditions: MatchConditions,
     pub fence: Option<Fence>,
     /// Protocols that its requests may switch to. Default none.
     pub upgrade: Vec<String>,
@@ -32,14 +32,14 @@ impl Route {
             upstream: UpstreamId(0),
             methods: methods.iter().map(|method| (*method).to_owned()).collect(),
             path: PathTemplate::parse(path).expect(path),
-            conditions: Conditions::default(),
+            conditions: MatchConditions::default(),
             fence: None,
             upgrade: Vec::new(),
         }
     }
 
     /// The values that the route's path template binds in `path`. The route must have been found for this path.
-    pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> Bound<'a> {
-        Bound::new(&self.path, path)
+    pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> PathParams<'a> {
+        PathParams::new(&self.path, path)
     }
 }

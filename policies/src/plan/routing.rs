@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 
-use crate::path::segments::{Fragment, Tree};
+use crate::path::segments::{RouteTrie, TrieSegment};
 use crate::{
-    key::{BadKey, Values},
-    path::{Bound, CanonicalPath},
+    key::{KeyError, RequestValues},
+    path::{CanonicalPath, PathParams},
     plan::{Route, RouteId},
 };
 
@@ -13,20 +13,20 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct RouteTable {
     routes: Vec<Route>,
-    tree: Tree,
+    tree: RouteTrie,
 }
 
 /// A route and what its path template binds in the path it was found for.
 #[derive(Debug, Clone, Copy)]
-pub struct Found<'a> {
+pub struct RouteMatch<'a> {
     pub route: &'a Route,
-    pub bound: Bound<'a>,
+    pub bound: PathParams<'a>,
 }
 
 impl RouteTable {
     /// Keeps the order of `routes`, which is the order in which they are tried.
     pub fn build(routes: Vec<Route>) -> Self {
-        let mut tree = Tree::new();
+        let mut tree = RouteTrie::new();
         for (index, route) in routes.iter().enumerate() {
             tree.insert(index, &route.path);
         }
@@ -51,15 +51,15 @@ impl RouteTable {
         &'a self,
         method: &str,
         path: &'a CanonicalPath,
-        values: &dyn Values,
-    ) -> Result<Option<Found<'a>>, BadKey> {
-        let segments: Vec<Fragment> = path.segments().map(Fragment::Segment).collect();
+        values: &dyn RequestValues,
+    ) -> Result<Option<RouteMatch<'a>>, KeyError> {
+        let segments: Vec<TrieSegment> = path.segments().map(TrieSegment::Segment).collect();
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
             return Ok(None);
         }
         // The tree does not visit the routes in their order.
-        let unclear: RefCell<Option<(usize, BadKey)>> = RefCell::default();
+        let unclear: RefCell<Option<(usize, KeyError)>> = RefCell::default();
         let found = self.tree.first(&segments, |index| {
             let route = &self.routes[index];
             route.takes(method)
@@ -73,7 +73,7 @@ impl RouteTable {
             (Some((index, bad)), found) if found.is_none_or(|found| index < found) => Err(bad),
             (_, found) => Ok(found.map(|found| {
                 let route = &self.routes[found];
-                Found { route, bound: route.bind(path) }
+                RouteMatch { route, bound: route.bind(path) }
             })),
         }
     }
@@ -191,11 +191,11 @@ mod tests {
         ) {
             let parse = |text: &String| PathTemplate::parse(text).expect("made");
             let (templates, sought) = (templates.iter().map(parse).collect::<Vec<_>>(), parse(&sought));
-            let mut tree = Tree::new();
+            let mut tree = RouteTrie::new();
             for (index, template) in templates.iter().enumerate() {
                 tree.insert(index, template);
             }
-            let parts: Vec<Fragment> = sought.pieces().iter().map(Fragment::from).collect();
+            let parts: Vec<TrieSegment> = sought.pieces().iter().map(TrieSegment::from).collect();
             let takes = |index: usize| index % 5 != skipped;
             let scan = |found: &dyn Fn(&PathTemplate) -> bool| {
                 (0..templates.len()).find(|index| takes(*index) && found(&templates[*index]))

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 /// What a listener shows its clients, and what it asks them for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServedTls {
+pub struct ListenerTls {
     /// At least one. A client that asks for a name without a certificate gets the first.
-    pub certificates: Vec<Pair>,
+    pub certificates: Vec<CertificateFiles>,
     pub client_auth: ClientAuth,
     pub min_version: TlsVersion,
 }
 
 /// Two PEM files: a certificate with its chain, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }

@@ -24,13 +24,13 @@ pub struct Service {
 
 /// An address at which somebody listens, in one form for all its spellings. The protocol does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Spot {
-    machine: Machine,
+pub struct AddressId {
+    machine: AddressHost,
     port: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Machine {
+enum AddressHost {
     /// This machine. A listener on all addresses is reached by each address of the machine, and by its local names.
     /// This variant covers the names that every machine has for itself. Other names of this machine show only when
     /// they are looked up.
@@ -42,7 +42,7 @@ enum Machine {
     Socket(PathBuf),
 }
 
-impl Spot {
+impl AddressId {
     /// `endpoint`: `unix:/path`, or `host:port` with the host in its canonical spelling.
     pub fn of(endpoint: &str) -> Self {
         if let Some(path) = socket_path(endpoint) {
@@ -51,30 +51,30 @@ impl Spot {
         let (host, port) = endpoint.rsplit_once(':').unwrap_or((endpoint, ""));
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let machine = match bare.parse().ok().or_else(|| legacy(bare).map(IpAddr::V4)) {
-            Some(address) => Machine::at(address),
-            None if bare == "localhost" || bare.ends_with(".localhost") => Machine::This,
-            None => Machine::Name(bare.to_owned()),
+            Some(address) => AddressHost::at(address),
+            None if bare == "localhost" || bare.ends_with(".localhost") => AddressHost::This,
+            None => AddressHost::Name(bare.to_owned()),
         };
         Self::on(machine, port.parse().unwrap_or_default())
     }
 
     /// A socket file, by its canonical path.
     pub fn behind(path: &Path) -> Self {
-        Self { machine: Machine::Socket(path.to_owned()), port: 0 }
+        Self { machine: AddressHost::Socket(path.to_owned()), port: 0 }
     }
 
     /// An address to which a name was resolved.
     pub fn at(socket: SocketAddr) -> Self {
-        Self::on(Machine::at(socket.ip()), socket.port())
+        Self::on(AddressHost::at(socket.ip()), socket.port())
     }
 
     /// The ports for TLS and for plain text count as one.
-    fn on(machine: Machine, port: u16) -> Self {
+    fn on(machine: AddressHost, port: u16) -> Self {
         Self { machine, port: if port == 443 { 80 } else { port } }
     }
 }
 
-impl Machine {
+impl AddressHost {
     fn at(address: IpAddr) -> Self {
         let address = address.to_canonical();
         if address.is_loopback() || address.is_unspecified() { Self::This } else { Self::Address(address) }
@@ -103,11 +103,11 @@ fn legacy(host: &str) -> Option<Ipv4Addr> {
 /// The service of each upstream. `endpoints` has the endpoints of each upstream.
 pub fn services<'e>(endpoints: impl IntoIterator<Item = &'e [Arc<str>]>) -> Vec<ServiceId> {
     let mut services: Vec<ServiceId> = Vec::new();
-    let mut known: HashMap<Spot, usize> = HashMap::new();
+    let mut known: HashMap<AddressId, usize> = HashMap::new();
     for (index, endpoints) in endpoints.into_iter().enumerate() {
         services.push(ServiceId(index));
         for endpoint in endpoints {
-            let other = *known.entry(Spot::of(endpoint)).or_insert(index);
+            let other = *known.entry(AddressId::of(endpoint)).or_insert(index);
             let (ours, theirs) = (services[index], services[other]);
             if ours == theirs {
                 continue;

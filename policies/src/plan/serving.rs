@@ -2,11 +2,11 @@
 
 use super::routing::RouteTable;
 use super::{
-    admin::Admin,
+    admin::AdminListener,
     fence::Fence,
     fields::ReservedFields,
     listener::Listener,
-    log::Log,
+    log::LogSettings,
     upstream::{Upstream, UpstreamId},
 };
 use crate::key::{ParseKeyError, ResourceKey, fits_routes};
@@ -17,12 +17,12 @@ pub struct Plan {
     /// The name of the process in logs and in its member node. Default: the host name.
     pub name: Option<String>,
     pub listener: Listener,
-    pub admin: Admin,
+    pub admin: AdminListener,
     pub upstreams: Vec<Upstream>,
     pub routes: RouteTable,
-    pub unmatched: Unmatched,
+    pub unmatched: UnmatchedPolicy,
     pub fields: ReservedFields,
-    pub log: Log,
+    pub log: LogSettings,
 }
 
 impl Plan {
@@ -44,7 +44,7 @@ impl Plan {
 
 /// What happens to a request that no route takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unmatched {
+pub enum UnmatchedPolicy {
     Reject,
     /// The request is forwarded without a lock.
     Pass(UpstreamId),

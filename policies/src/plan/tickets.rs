@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The key that a gateway signs its tickets with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Signing {
+pub enum TicketSigning {
     /// An Ed25519 private key, as `fencegate keys new` writes it.
     Ed25519(PathBuf),
     /// The file of a secret that the guards know as well.
@@ -13,7 +13,7 @@ pub enum Signing {
 
 /// The keys that verify tickets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verification {
+pub enum TicketVerification {
     /// A JWKS file, as `fencegate keys public` prints it.
     PublicKeys(PathBuf),
     /// The `http://` address of a JWKS, such as the one on a gateway's admin listener.

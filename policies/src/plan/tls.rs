@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// How a server proves itself, and how we prove ourselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tls {
+pub struct ClientTls {
     /// The CAs of the server. Default: those that the system trusts.
     pub ca_file: Option<PathBuf>,
     /// The name that the certificate must have. Default: the host of the address.

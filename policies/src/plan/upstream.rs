@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    balancing::Sharing, bind::socket_path, fields::TokenFields, service::Service, tls::Tls,
+    balancing::EndpointSettings, bind::socket_path, fields::TokenFields, service::Service, tls::ClientTls,
     unfinished::UnfinishedStatuses,
 };
 
@@ -16,14 +16,14 @@ pub struct Upstream {
     /// `host:port` or `unix:/path` each, at least one.
     pub endpoints: Vec<Arc<str>>,
     /// How TLS is spoken with all of them; `None` for plain text.
-    pub tls: Option<Tls>,
-    pub protocol: Protocol,
-    pub fencing: Level,
+    pub tls: Option<ClientTls>,
+    pub protocol: UpstreamProtocol,
+    pub fencing: FencingLevel,
     /// No hop between here and the guard, or the filter, sends a request twice, so nobody has seen a request that it
     /// refuses. Default false.
     pub direct: bool,
     /// What becomes of a dispatch that comes after its `Fencing-Not-After`. Default [`Expiry::Ignored`].
-    pub expiry: Expiry,
+    pub expiry: ExpiryPolicy,
     pub fields: TokenFields,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
@@ -49,7 +49,7 @@ pub struct Upstream {
     pub idle: Duration,
     /// A tunnel ends after this long without a byte. Default 10 min.
     pub tunnel_idle: Duration,
-    pub sharing: Sharing,
+    pub sharing: EndpointSettings,
     /// Some route fences requests to this upstream.
     pub has_fenced_routes: bool,
     pub service: Service,
@@ -57,7 +57,7 @@ pub struct Upstream {
 
 /// Who compares tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum FencingLevel {
     /// Nobody: the token is stamped all the same.
     None,
     /// Nobody. After a holder that ended without releasing the lock, the next holder waits for this long. By then
@@ -71,7 +71,7 @@ pub enum Level {
 
 /// What the upstream does with a dispatch that comes after the moment until which it may be begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Expiry {
+pub enum ExpiryPolicy {
     /// It may be begun at any time.
     #[default]
     Ignored,
@@ -80,7 +80,7 @@ pub enum Expiry {
     Enforced,
 }
 
-impl Expiry {
+impl ExpiryPolicy {
     /// The word of `not_after` in a policy.
     pub fn word(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Expiry {
 
 /// What is spoken with an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Protocol {
+pub enum UpstreamProtocol {
     #[default]
     Http1,
     Http2,
@@ -114,12 +114,12 @@ impl Upstream {
     }
 }
 
-impl Level {
+impl FencingLevel {
     /// True if somebody compares tokens and refuses stale requests.
     pub fn compares(self) -> bool {
         match self {
-            Level::None | Level::Delay(_) => false,
-            Level::Guard | Level::Upstream => true,
+            FencingLevel::None | FencingLevel::Delay(_) => false,
+            FencingLevel::Guard | FencingLevel::Upstream => true,
         }
     }
 
@@ -127,17 +127,17 @@ impl Level {
     /// wait.
     pub fn delay(self) -> Option<Duration> {
         match self {
-            Level::Delay(delay) => Some(delay),
-            Level::None | Level::Guard | Level::Upstream => None,
+            FencingLevel::Delay(delay) => Some(delay),
+            FencingLevel::None | FencingLevel::Guard | FencingLevel::Upstream => None,
         }
     }
 
     pub fn word(self) -> &'static str {
         match self {
-            Level::None => "none",
-            Level::Delay(_) => "delay",
-            Level::Guard => "guard",
-            Level::Upstream => "upstream",
+            FencingLevel::None => "none",
+            FencingLevel::Delay(_) => "delay",
+            FencingLevel::Guard => "guard",
+            FencingLevel::Upstream => "upstream",
         }
     }
 }

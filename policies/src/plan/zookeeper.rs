@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::Tls;
+use super::ClientTls;
 
 /// Where the locks live.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ZooKeeper {
+pub struct ZooKeeperSettings {
     /// `host:port`, at least one.
     pub servers: Vec<String>,
     /// Absolute, normalised, without a trailing slash; `/fencegate` by default.
@@ -20,25 +20,25 @@ pub struct ZooKeeper {
     pub safety_margin: Option<Duration>,
     /// The number of sessions that share the keys, 1 to [`ZooKeeper::MOST_SESSIONS`]. Default 4.
     pub sessions: usize,
-    pub acl: Acl,
+    pub acl: AclMode,
     /// Identities that may do everything with our nodes, beside ourselves: `scheme:id`, in the form that ZooKeeper
     /// uses.
     pub identities: Vec<String>,
     /// `None`: plain text.
-    pub tls: Option<Tls>,
-    pub digest: Option<Digest>,
+    pub tls: Option<ClientTls>,
+    pub digest: Option<DigestCredential>,
 }
 
 /// A user and a password. ZooKeeper knows the user by a digest of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Digest {
+pub struct DigestCredential {
     pub user: String,
     pub password_file: PathBuf,
 }
 
 /// Who may write our nodes, and whether open nodes are reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Acl {
+pub enum AclMode {
     /// Everybody who reaches ZooKeeper. Open nodes are reported.
     #[default]
     Checked,
@@ -48,7 +48,7 @@ pub enum Acl {
     Closed,
 }
 
-impl ZooKeeper {
+impl ZooKeeperSettings {
     /// Each session costs the ensemble a heartbeat and a connection per gateway.
     pub const MOST_SESSIONS: usize = 64;
 

@@ -6,37 +6,38 @@
 use std::collections::HashSet;
 
 use crate::{
-    key::{Glob, KeyTemplate, Meeting, ResourceKey},
+    key::{Glob, GlobRelation, KeyTemplate, ResourceKey},
     plan::KeyPattern,
-    published::{Lock, Published},
+    published::{LockDigest, PlanDigest},
 };
 
 /// Pairs that are looked at, at most: more would take a second.
 pub(super) const MOST_LOOKS: usize = 1 << 20;
 
 /// Routes and patterns of one plan, with what is needed to look at a pair.
-pub(super) struct Leasing<'p> {
+pub(super) struct LeaseSide<'p> {
     /// Of each route, its locks with the keys that each may be of.
-    locks: Vec<Vec<LockOfKeys<'p>>>,
-    known: HashSet<&'p Lock>,
+    locks: Vec<Vec<LockKeys<'p>>>,
+    known: HashSet<&'p LockDigest>,
     /// Those of all of them that are not our own way.
-    special: Vec<LockOfKeys<'p>>,
+    special: Vec<LockKeys<'p>>,
     patterns: Vec<Glob>,
 }
 
-type LockOfKeys<'p> = (&'p Lock, Vec<Glob>);
+type LockKeys<'p> = (&'p LockDigest, Vec<Glob>);
 
 /// What clashes with another plan.
-pub(super) struct Clashes {
+pub(super) struct LeaseConflicts {
     /// Places of routes, and behind them of patterns, as [`Published::entries`] has them.
     pub(super) at: Vec<usize>,
     /// There are so many pairs that not each was looked at: whatever may clash is among these.
     pub(super) unfinished: bool,
 }
 
-impl<'p> Leasing<'p> {
-    pub(super) fn of(plan: &'p Published) -> Self {
-        let globs = |lock: &'p Lock| (lock, lock.keys.iter().map(|key| KeyTemplate::glob_of(key)).collect());
+impl<'p> LeaseSide<'p> {
+    pub(super) fn of(plan: &'p PlanDigest) -> Self {
+        let globs =
+            |lock: &'p LockDigest| (lock, lock.keys.iter().map(|key| KeyTemplate::glob_of(key)).collect());
         let locks = plan.routes.iter().flat_map(|route| &route.locks);
         Self {
             locks: plan.routes.iter().map(|route| route.locks.iter().map(globs).collect()).collect(),
@@ -47,11 +48,11 @@ impl<'p> Leasing<'p> {
     }
 
     /// With these keys in the place of the patterns of the plan.
-    pub(super) fn holding(plan: &'p Published, keys: &[ResourceKey]) -> Self {
+    pub(super) fn holding(plan: &'p PlanDigest, keys: &[ResourceKey]) -> Self {
         Self { patterns: keys.iter().map(|key| Glob::text(key.as_str())).collect(), ..Self::of(plan) }
     }
 
-    pub(super) fn unlike(&self, other: &Self) -> Clashes {
+    pub(super) fn unlike(&self, other: &Self) -> LeaseConflicts {
         let each = self.is_small_beside(other);
         let clash = |route: &usize| {
             let clashes = |pattern| !each || self.clashes(*route, pattern, other);
@@ -60,7 +61,7 @@ impl<'p> Leasing<'p> {
         let routes = (0..self.locks.len()).filter(clash);
         let patterns = self.patterns_unlike(other).into_iter().map(|at| self.locks.len() + at);
         let unfinished = !(each && other.is_small_beside(self));
-        Clashes { at: routes.chain(patterns).collect(), unfinished }
+        LeaseConflicts { at: routes.chain(patterns).collect(), unfinished }
     }
 
     /// Places of the patterns of which a route of `other` may lock a key otherwise.
@@ -82,8 +83,8 @@ impl<'p> Leasing<'p> {
 
     /// The locks of a route that leases of `leaser` may not have. A plan leases nothing that its own routes lock otherwise, and where all
     /// its locks are our own way, so are its leases.
-    fn doubtful<'s>(&'s self, route: usize, leaser: &'s Self) -> impl Iterator<Item = &'s LockOfKeys<'p>> {
-        let alike = |lock: &Lock| lock.is_native() && leaser.special.is_empty();
+    fn doubtful<'s>(&'s self, route: usize, leaser: &'s Self) -> impl Iterator<Item = &'s LockKeys<'p>> {
+        let alike = |lock: &LockDigest| lock.is_native() && leaser.special.is_empty();
         self.locks[route].iter().filter(move |(lock, _)| !alike(lock) && !leaser.known.contains(lock))
     }
 
@@ -94,16 +95,17 @@ impl<'p> Leasing<'p> {
     /// A request of this route may lock a key otherwise than a client of `leaser` who may hold the keys of `pattern`.
     fn clashes(&self, route: usize, pattern: &Glob, leaser: &Self) -> bool {
         self.doubtful(route, leaser).any(|(lock, globs)| {
-            let leased = globs.iter().filter(|glob| glob.meets(pattern) == Meeting::Same);
+            let leased = globs.iter().filter(|glob| glob.meets(pattern) == GlobRelation::Overlapping);
             leased.into_iter().any(|glob| !leaser.leases_alike(lock, glob, pattern))
         })
     }
 
     /// Leases of these keys have that lock in this plan, or there are none.
-    fn leases_alike(&self, lock: &Lock, keys: &Glob, pattern: &Glob) -> bool {
+    fn leases_alike(&self, lock: &LockDigest, keys: &Glob, pattern: &Glob) -> bool {
         let mut special = self.special.iter();
         if lock.is_native() {
-            let meets = |ours: &Glob| [keys, pattern].iter().all(|of| ours.meets(of) == Meeting::Same);
+            let meets =
+                |ours: &Glob| [keys, pattern].iter().all(|of| ours.meets(of) == GlobRelation::Overlapping);
             return !special.any(|(_, globs)| globs.iter().any(meets));
         }
         special.any(|(ours, _)| ours.is_placed_as(lock))

@@ -1,7 +1,7 @@
 //! Which plans agree, and by which routes they do not.
 
 use super::*;
-use crate::{file::load, published::Unreadable};
+use crate::{file::load, published::ParsePlanDigestError};
 
 const HEAD: &str = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
@@ -13,11 +13,11 @@ upstreams:
 routes:
 "#;
 
-fn published(routes: &[&str]) -> Published {
+fn published(routes: &[&str]) -> PlanDigest {
     let routes: String = routes.iter().map(|route| format!("  - {route}\n")).collect();
     let loaded = load(&format!("{HEAD}{routes}"));
     let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    Published::of(&plan.serving, plan.leases.as_ref())
+    PlanDigest::of(&plan.serving, plan.leases.as_ref())
 }
 
 /// Names of routes of the first that give some request another lock than the second does.
@@ -143,11 +143,11 @@ fn so_many_holders_are_a_part_of_the_lock() {
 fn a_delay_is_a_part_of_the_lock() {
     let of = |fencing: &str| {
         let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
-        Published::of(&load(&text).plan.expect("a plan").serving, None)
+        PlanDigest::of(&load(&text).plan.expect("a plan").serving, None)
     };
     let (delayed, none) = (of("fencing: delay, delay: 30s"), of("fencing: none"));
     assert_eq!(unlike(&delayed, &none).ours, [0]);
-    assert_eq!(unlike(&delayed, &of("fencing: delay, delay: 31s")), Compared::default());
+    assert_eq!(unlike(&delayed, &of("fencing: delay, delay: 31s")), ConflictReport::default());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn until_its_requests_are_over_a_lock_is_told_as_it_was_and_the_place_of_the_ser
 
 #[test]
 fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_it() {
-    let leasing = |patterns: &[&str]| Published {
+    let leasing = |patterns: &[&str]| PlanDigest {
         leases: patterns.iter().map(ToString::to_string).collect(),
         ..published(&[PAY])
     };
@@ -187,28 +187,28 @@ fn a_pattern_is_told_beside_those_of_the_next_plan_until_nobody_holds_a_key_of_i
 
 #[test]
 fn plans_too_large_and_too_different_are_unlike_in_all() {
-    let many = |key: &str| -> Published {
+    let many = |key: &str| -> PlanDigest {
         let mut plan = published(&[PAY]);
         let one = plan.routes.remove(0);
         plan.routes = (0..2000)
-            .map(|n| FencedRoute { path: vec![Segment::Is(format!("{key}{n}"))], ..one.clone() })
+            .map(|n| FencedRoute { path: vec![PathSegment::Is(format!("{key}{n}"))], ..one.clone() })
             .collect();
         plan
     };
     let compared = unlike(&many("a"), &many("b"));
     assert!(compared.unfinished && compared.ours.len() == 2000);
-    assert_eq!(unlike(&many("a"), &many("a")), Compared::default());
+    assert_eq!(unlike(&many("a"), &many("a")), ConflictReport::default());
 }
 
 /// While a fleet is changed, files of such a size differ in a line.
 #[test]
 fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
     let permits = PAY.replace("fence: {", "fence: {permits: 3, ");
-    let many = |locks: &str, own: &[&str]| -> Published {
+    let many = |locks: &str, own: &[&str]| -> PlanDigest {
         let mut plan = published(&[&permits]);
         let one = published(&[PAY]).routes.remove(0);
         let route = |n: usize| {
-            let mut route = FencedRoute { path: vec![Segment::Is(format!("a{n}"))], ..one.clone() };
+            let mut route = FencedRoute { path: vec![PathSegment::Is(format!("a{n}"))], ..one.clone() };
             route.locks[0].keys = vec![format!("{locks}{n}/{{0}}")];
             route
         };
@@ -218,8 +218,8 @@ fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
         plan
     };
     let (ours, theirs) = (many("item", &[]), many("item", &[BOOK]));
-    assert_eq!(unlike(&ours, &theirs), Compared::default());
-    assert_eq!(unlike(&theirs, &ours), Compared::default());
+    assert_eq!(unlike(&ours, &theirs), ConflictReport::default());
+    assert_eq!(unlike(&theirs, &ours), ConflictReport::default());
     // What both have is alike, however much else there is.
     let other = unlike(&many("item", &[]), &many("thing", &[]));
     assert!(other.unfinished && !other.ours.contains(&0) && other.ours.contains(&1), "{other:?}");
@@ -236,19 +236,19 @@ fn of_large_plans_that_lease_only_what_is_new_is_looked_at() {
 #[test]
 fn what_is_published_is_read_back_and_a_newer_form_is_not_guessed_at() {
     let ours = published(&[PAY, BOOK]);
-    assert_eq!(Published::parse(&ours.to_bytes()), Ok(ours.clone()));
+    assert_eq!(PlanDigest::parse(&ours.to_bytes()), Ok(ours.clone()));
     let newer = br#"{"format": 2, "routes": "elsewhere"}"#;
-    assert_eq!(Published::parse(newer), Err(Unreadable::Newer { found: 2 }));
-    assert!(matches!(Published::parse(b"{}"), Err(Unreadable::Foreign(_))));
+    assert_eq!(PlanDigest::parse(newer), Err(ParsePlanDigestError::UnsupportedFormat { found: 2 }));
+    assert!(matches!(PlanDigest::parse(b"{}"), Err(ParsePlanDigestError::Malformed(_))));
     let more = String::from_utf8(ours.to_bytes()).expect("text").replacen('{', r#"{"more": 1, "#, 1);
-    assert_eq!(Published::parse(more.as_bytes()), Ok(ours));
+    assert_eq!(PlanDigest::parse(more.as_bytes()), Ok(ours));
 }
 
 /// The same for two plans of which the first or the second grants leases of `job/*` and `stock/*`.
 fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
     let leases = ["job/*", "stock/*"].map(str::to_owned);
-    let (ours, theirs) = (published(ours), Published { leases: leases.into(), ..published(theirs) });
-    let names = |one: &Published, other: &Published| -> Vec<String> {
+    let (ours, theirs) = (published(ours), PlanDigest { leases: leases.into(), ..published(theirs) });
+    let names = |one: &PlanDigest, other: &PlanDigest| -> Vec<String> {
         unlike(one, other).ours.iter().map(|at| one.entries()[*at].name.clone()).collect()
     };
     [names(&ours, &theirs), names(&theirs, &ours)]
@@ -257,7 +257,7 @@ fn leased(ours: &[&str], theirs: &[&str]) -> [Vec<String>; 2] {
 #[test]
 fn a_plan_that_loses_a_lock_of_what_it_leases_has_something_new_to_publish() {
     let leases = |routes: &[&str]| {
-        let plan = Published { leases: vec!["account/*".to_owned()], ..published(routes) };
+        let plan = PlanDigest { leases: vec!["account/*".to_owned()], ..published(routes) };
         plan.entries().pop().expect("the pattern")
     };
     let permits = PAY.replace("fence: {", "fence: {permits: 3, ");

@@ -10,18 +10,18 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    gateway::{Behind, Gateway, policy},
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    gateway::{BenchGateway, UpstreamKind, policy},
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 /// The time for both measurements, with a reserve.
 #[cfg(test)]
 pub(super) const SECONDS: u64 = 30;
 
-const FEW: Load = Load { method: "GET", prefix: "/warm/first", keys: 64, threads: 2, clients: 64 };
+const FEW: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/first", keys: 64, threads: 2, clients: 64 };
 const KEYS: u32 = 10_000;
 /// The time of one turn of requests for all keys. Turns are repeated until every key is taken.
 const TURN: Duration = Duration::from_secs(6);
@@ -33,21 +33,25 @@ const KEY: f64 = 1024.0;
 const CONNECTION: f64 = 16.0 * 1024.0;
 
 /// Measures in one round, because memory varies less than time.
-pub(super) fn measure(run: &Run, zookeeper: SocketAddr, service: SocketAddr) -> Outcome<Vec<Bench>> {
-    let mut policy = policy("gw-idle", zookeeper, service, Behind::Service);
+pub(super) fn measure(
+    run: &BenchRun,
+    zookeeper: SocketAddr,
+    service: SocketAddr,
+) -> BenchResult<Vec<BenchRow>> {
+    let mut policy = policy("gw-idle", zookeeper, service, UpstreamKind::Service);
     let routes = policy["routes"].as_array_mut().ok_or("a policy has routes")?;
     let warm = routes.iter_mut().find(|route| route["name"] == "warm").ok_or("there is a warm route")?;
     warm["fence"]["hold"]["linger"] = json!("5m");
-    let gateway = Gateway::of(run, &policy)?;
+    let gateway = BenchGateway::of(run, &policy)?;
     let (connection, key) = (of_a_connection(&gateway)?, of_a_key(run, &gateway)?);
     run.tell(&format!("idle: {key:.0} bytes for a key, {connection:.0} for a connection"));
     gateway.stop()?;
-    let bench = |name, peer, ours, theirs| Bench {
+    let bench = |name, peer, ours, theirs| BenchRow {
         name,
         peer,
         unit: "bytes",
-        goal: Goal::AtMost(1.0),
-        rounds: vec![Round { ours, theirs }],
+        goal: RatioGoal::AtMost(1.0),
+        rounds: vec![BenchRound { ours, theirs }],
     };
     Ok(vec![
         bench("idle-key-memory", "1 KiB", key, KEY),
@@ -56,11 +60,11 @@ pub(super) fn measure(run: &Run, zookeeper: SocketAddr, service: SocketAddr) -> 
 }
 
 /// The first load fills pools and the like, so that the difference in memory is that of the keys.
-fn of_a_key(run: &Run, gateway: &Gateway) -> Outcome<f64> {
+fn of_a_key(run: &BenchRun, gateway: &BenchGateway) -> BenchResult<f64> {
     FEW.ask(run, gateway.public, Duration::from_secs(2))?;
     let (before, taken) = (resident(gateway.pid())?, new_keys(gateway)?);
     for _ in 0..TURNS {
-        Load { prefix: "/warm/", keys: KEYS, ..FEW }.ask(run, gateway.public, TURN)?;
+        WrkLoad { prefix: "/warm/", keys: KEYS, ..FEW }.ask(run, gateway.public, TURN)?;
         let taken = new_keys(gateway)? - taken;
         // A client may have taken a key at the end of a turn without being counted.
         if taken >= 0.99 * f64::from(KEYS) {
@@ -72,19 +76,19 @@ fn of_a_key(run: &Run, gateway: &Gateway) -> Outcome<f64> {
 }
 
 /// The number of requests whose key was not at hand. Each has made a tenure.
-fn new_keys(gateway: &Gateway) -> Outcome<f64> {
+fn new_keys(gateway: &BenchGateway) -> BenchResult<f64> {
     gateway.acquisitions("warm", "result=\"granted\"")
 }
 
 /// Each connection has sent one request. The kernel's memory for it does not count.
-fn of_a_connection(gateway: &Gateway) -> Outcome<f64> {
+fn of_a_connection(gateway: &BenchGateway) -> BenchResult<f64> {
     drop(asked(gateway.public)?);
     let before = resident(gateway.pid())?;
-    let open: Vec<_> = (0..CONNECTIONS).map(|_| asked(gateway.public)).collect::<Outcome<_>>()?;
+    let open: Vec<_> = (0..CONNECTIONS).map(|_| asked(gateway.public)).collect::<BenchResult<_>>()?;
     Ok((resident(gateway.pid())? - before) / open.len() as f64)
 }
 
-fn asked(server: SocketAddr) -> Outcome<TcpStream> {
+fn asked(server: SocketAddr) -> BenchResult<TcpStream> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(format!("GET /unfenced/1 HTTP/1.1\r\nHost: {server}\r\n\r\n").as_bytes())?;
@@ -100,11 +104,11 @@ fn asked(server: SocketAddr) -> Outcome<TcpStream> {
 }
 
 /// Bytes that the process has in memory, see proc(5).
-fn resident(pid: u32) -> Outcome<f64> {
+fn resident(pid: u32) -> BenchResult<f64> {
     resident_in(&fs::read_to_string(format!("/proc/{pid}/status"))?)
 }
 
-fn resident_in(status: &str) -> Outcome<f64> {
+fn resident_in(status: &str) -> BenchResult<f64> {
     let line =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("a process without memory")?;
     let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;

@@ -4,7 +4,7 @@ use std::{fmt, fs, io, path::Path, time::Duration};
 
 use fencegate_tests::machine;
 
-pub(super) struct Row {
+pub(super) struct GrowthRow {
     pub(super) grows: &'static str,
     pub(super) size: &'static str,
     pub(super) per_second: f64,
@@ -14,24 +14,24 @@ pub(super) struct Row {
     pub(super) warm: Option<f64>,
 }
 
-pub(super) struct Table {
+pub(super) struct GrowthTable {
     window: Duration,
-    rows: Vec<Row>,
+    rows: Vec<GrowthRow>,
 }
 
-impl Row {
+impl GrowthRow {
     /// A line for the time of the measurement.
     pub(super) fn told(&self) -> String {
         format!("{} {}: {:.0} requests/s, {:.1} us each", self.grows, self.size, self.per_second, self.cpu_us)
     }
 }
 
-impl Table {
+impl GrowthTable {
     pub(super) fn new(window: Duration) -> Self {
         Self { window, rows: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, row: Row) {
+    pub(super) fn push(&mut self, row: GrowthRow) {
         self.rows.push(row);
     }
 
@@ -40,13 +40,13 @@ impl Table {
     }
 
     /// The cost of this row relative to the cheapest row of its kind.
-    fn beside_the_least(&self, row: &Row) -> f64 {
+    fn beside_the_least(&self, row: &GrowthRow) -> f64 {
         let same = self.rows.iter().filter(|other| other.grows == row.grows);
         row.cpu_us / same.map(|other| other.cpu_us).fold(f64::INFINITY, f64::min)
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for GrowthTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}; {} s for each row.", machine::told(), self.window.as_secs())?;
         writeln!(
@@ -59,7 +59,7 @@ impl fmt::Display for Table {
         )?;
         writeln!(f, "|---|---|---|---|---|---|")?;
         for row in &self.rows {
-            let Row { grows, size, per_second, cpu_us, warm } = row;
+            let GrowthRow { grows, size, per_second, cpu_us, warm } = row;
             let warm = warm.map_or("no lock".to_owned(), |share| format!("{:.1} %", 100.0 * share));
             let beside = self.beside_the_least(row);
             writeln!(f, "| {grows} | {size} | {per_second:.0} | {cpu_us:.1} | {beside:.2} | {warm} |")?;
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn a_row_says_how_much_more_it_costs_than_the_cheapest_of_its_kind() {
-        let mut table = Table::new(Duration::from_secs(5));
-        let row = |grows, size, cpu_us, warm| Row { grows, size, per_second: 1000.0, cpu_us, warm };
+        let mut table = GrowthTable::new(Duration::from_secs(5));
+        let row = |grows, size, cpu_us, warm| GrowthRow { grows, size, per_second: 1000.0, cpu_us, warm };
         table.push(row("keys", "1", 20.0, Some(1.0)));
         table.push(row("keys", "100", 30.0, Some(0.5)));
         table.push(row("version", "HTTP/2", 90.0, None));

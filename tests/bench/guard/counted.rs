@@ -3,44 +3,44 @@
 
 use fencegate::demo::zookeeper::PrivateZooKeeper;
 
-use super::{installation, released::Guard};
+use super::{installation, released::BenchGuard};
 use crate::{
-    gateway::{Behind, Gateway, policy},
-    instructions::{Counter, LOAD},
+    gateway::{BenchGateway, UpstreamKind, policy},
+    instructions::{InstructionCounter, LOAD},
     locks::ZOOKEEPER,
     nginx::Nginx,
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 /// Measures with unix sockets on both sides, and with ports.
-pub(crate) fn measure(run: &Run) -> Outcome<Vec<Bench>> {
+pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper-guard-counted"), ZOOKEEPER)?;
     let service = Nginx::service(run)?;
     let ensemble = installation(run, zookeeper.address())?;
     let counted = |name: &str, listen: &str, endpoint: &str| {
-        let counter = Counter::named(run, name);
-        let guard = Guard::by(run, &counter.of(&run.gateway()), name, (listen, endpoint), &ensemble)?;
-        let mut policy = policy("gw-counted", zookeeper.address(), service.address, Behind::Guard);
+        let counter = InstructionCounter::named(run, name);
+        let guard = BenchGuard::by(run, &counter.of(&run.gateway()), name, (listen, endpoint), &ensemble)?;
+        let mut policy = policy("gw-counted", zookeeper.address(), service.address, UpstreamKind::Guard);
         policy["upstreams"]["service"]["endpoints"] = [guard.endpoint.as_str()].as_slice().into();
         // A guard is slow while its instructions are counted.
         policy["upstreams"]["service"]["response_timeout"] = "45s".into();
-        let gateway = Gateway::of(run, &policy)?;
-        let count = counter.count(run, guard.pid(), gateway.public, Load { prefix: "/warm/", ..LOAD })?;
+        let gateway = BenchGateway::of(run, &policy)?;
+        let count = counter.count(run, guard.pid(), gateway.public, WrkLoad { prefix: "/warm/", ..LOAD })?;
         gateway.stop()?;
         guard.stop()?;
-        Outcome::Ok(count)
+        BenchResult::Ok(count)
     };
     let socket = format!("unix:{}", run.folder().join("counted.sock").display());
     let theirs = counted("guard-counted", "127.0.0.1:0", &format!("http://{}", service.address))?;
     let ours = counted("guard-counted-unix", &socket, &service.socket)?;
-    Ok(vec![Bench {
+    Ok(vec![BenchRow {
         name: "guard-instructions-unix",
         peer: "the same by ports",
         unit: "instructions/request",
-        goal: Goal::None,
-        rounds: vec![Round { ours, theirs }],
+        goal: RatioGoal::None,
+        rounds: vec![BenchRound { ours, theirs }],
     }])
 }

@@ -2,14 +2,14 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 
 use crate::{
     gateway::{becomes_ready, listening, listens_at},
-    outcome::Outcome,
-    run::Run,
-    wrk::Load,
+    outcome::BenchResult,
+    run::BenchRun,
+    wrk::WrkLoad,
 };
 
 pub(crate) const WARM_UP: Duration = Duration::from_secs(2);
@@ -17,24 +17,25 @@ pub(crate) const WARM_UP: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Each request has a new tenure and goes directly to the guard.
-pub(crate) const NEW: Load = Load { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
+pub(crate) const NEW: WrkLoad =
+    WrkLoad { method: "TENURES", prefix: "/new/", keys: 1000, threads: 2, clients: 64 };
 
 /// A released guard in front of the service. Its store is on the disk.
-pub(crate) struct Guard {
-    child: Child,
+pub(crate) struct BenchGuard {
+    child: ChildProcess,
     /// The endpoint in the form of a gateway's policy.
     pub(crate) endpoint: String,
 }
 
-impl Guard {
+impl BenchGuard {
     /// Starts a guard with ports. `store`: a new file unless given.
     pub(crate) fn start(
-        run: &Run,
+        run: &BenchRun,
         name: &str,
         service: SocketAddr,
         ensemble: &str,
         store: Option<Value>,
-    ) -> Outcome<Self> {
+    ) -> BenchResult<Self> {
         let store = store.unwrap_or_else(|| new_file(run, name));
         let (listen, service) = ("127.0.0.1:0", format!("http://{service}"));
         let words = [run.gateway().display().to_string()];
@@ -43,51 +44,63 @@ impl Guard {
 
     /// Starts a guard between a listener and the endpoint of its service, with a store in a new file.
     pub(crate) fn between(
-        run: &Run,
+        run: &BenchRun,
         name: &str,
         listen: &str,
         service: &str,
         ensemble: &str,
-    ) -> Outcome<Self> {
+    ) -> BenchResult<Self> {
         Self::by(run, &[run.gateway().display().to_string()], name, (listen, service), ensemble)
     }
 
     /// The same, started with these words.
     pub(crate) fn by(
-        run: &Run,
+        run: &BenchRun,
         words: &[String],
         name: &str,
         (listen, service): (&str, &str),
         ensemble: &str,
-    ) -> Outcome<Self> {
+    ) -> BenchResult<Self> {
         let store = new_file(run, name);
         Self::of(run, words, name, &policy(listen, service, store), ensemble)
     }
 
     /// Starts a guard with a policy of its own, such as a changed [`guard_policy`].
-    pub(crate) fn with(run: &Run, name: &str, policy: &Value, ensemble: &str) -> Outcome<Self> {
+    pub(crate) fn with(run: &BenchRun, name: &str, policy: &Value, ensemble: &str) -> BenchResult<Self> {
         Self::of(run, &[run.gateway().display().to_string()], name, policy, ensemble)
     }
 
     /// Starts the same program as a filter at any port, before the endpoint of its service.
-    pub(crate) fn filter(run: &Run, name: &str, service: &str) -> Outcome<Self> {
+    pub(crate) fn filter(run: &BenchRun, name: &str, service: &str) -> BenchResult<Self> {
         let mut policy = without_store("127.0.0.1:0", service);
         policy["filter"] = json!({"clock_error": "500ms"});
         Self::started(run, &[run.gateway().display().to_string()], name, &policy, &["guard"])
     }
 
-    fn of(run: &Run, started: &[String], name: &str, policy: &Value, ensemble: &str) -> Outcome<Self> {
+    fn of(
+        run: &BenchRun,
+        started: &[String],
+        name: &str,
+        policy: &Value,
+        ensemble: &str,
+    ) -> BenchResult<Self> {
         let words = ["guard", "--init", "--floor", "1", "--ensemble", ensemble];
         Self::started(run, started, name, policy, &words)
     }
 
-    fn started(run: &Run, started: &[String], name: &str, policy: &Value, verb: &[&str]) -> Outcome<Self> {
+    fn started(
+        run: &BenchRun,
+        started: &[String],
+        name: &str,
+        policy: &Value,
+        verb: &[&str],
+    ) -> BenchResult<Self> {
         let file = run.folder().join(format!("{name}.yaml"));
         fs::write(&file, policy.to_string())?;
         let file = file.display().to_string();
         let (program, before) = started.split_first().ok_or("a program is one word at least")?;
         let before = before.iter().map(String::as_str).chain(verb.iter().copied());
-        let child = Child::spawn(program, before.chain(["--log-format=json", "-c", &file]))?;
+        let child = ChildProcess::spawn(program, before.chain(["--log-format=json", "-c", &file]))?;
         let (public, admin) = (listens_at(&child, "guard")?, listening(&child, "admin")?);
         becomes_ready(admin, &child)?;
         let endpoint = if public.starts_with("unix:") { public } else { format!("http://{public}") };
@@ -95,7 +108,7 @@ impl Guard {
     }
 
     /// The address of a guard that listens at a port.
-    pub(crate) fn address(&self) -> Outcome<SocketAddr> {
+    pub(crate) fn address(&self) -> BenchResult<SocketAddr> {
         Ok(self.endpoint.trim_start_matches("http://").parse()?)
     }
 
@@ -103,7 +116,7 @@ impl Guard {
         self.child.pid()
     }
 
-    pub(crate) fn stop(self) -> Outcome<()> {
+    pub(crate) fn stop(self) -> BenchResult<()> {
         self.child.signal(Signal::TERM)?;
         match self.child.wait(PATIENCE) {
             Some(status) if status.success() => Ok(()),
@@ -113,14 +126,14 @@ impl Guard {
 }
 
 /// A new store file. An earlier one is removed, because several turns use the same name.
-fn new_file(run: &Run, name: &str) -> Value {
+fn new_file(run: &BenchRun, name: &str) -> Value {
     let file = run.folder().join(format!("{name}.redb"));
     fs::remove_file(&file).ok();
     json!({"redb": file.display().to_string()})
 }
 
 /// The policy of a guard at any port, with a store in a new file.
-pub(crate) fn guard_policy(run: &Run, name: &str, service: &str) -> Value {
+pub(crate) fn guard_policy(run: &BenchRun, name: &str, service: &str) -> Value {
     policy("127.0.0.1:0", service, new_file(run, name))
 }
 

@@ -5,23 +5,23 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use super::released::{Guard, WARM_UP};
+use super::released::{BenchGuard, WARM_UP};
 use crate::{
-    gateway::{Behind, Gateway, policy},
+    gateway::{BenchGateway, UpstreamKind, policy},
     nginx::Nginx,
-    outcome::Outcome,
+    outcome::BenchResult,
     peers,
-    report::{Bench, Goal},
-    run::Run,
-    turns::{self, Pair},
-    wrk::Load,
+    report::{BenchRow, RatioGoal},
+    run::BenchRun,
+    turns::{self, ComparedPair},
+    wrk::WrkLoad,
 };
 
-const LOAD: Load = Load { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
+const LOAD: WrkLoad = WrkLoad { method: "GET", prefix: "/warm/", keys: 1000, threads: 2, clients: 64 };
 
 /// The programs that a request passes. All of them are started for a turn and end with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ProxyChain {
     Gateway,
     Guard,
     /// A unix socket between gateway and guard.
@@ -34,77 +34,83 @@ enum Way {
     BareTwice,
 }
 
-const ALL: [Way; 7] = [
-    Way::Gateway,
-    Way::Guard,
-    Way::Bare,
-    Way::GuardBySocket,
-    Way::GatewayBySocket,
-    Way::BareTwice,
-    Way::GuardBetweenSockets,
+const ALL: [ProxyChain; 7] = [
+    ProxyChain::Gateway,
+    ProxyChain::Guard,
+    ProxyChain::Bare,
+    ProxyChain::GuardBySocket,
+    ProxyChain::GatewayBySocket,
+    ProxyChain::BareTwice,
+    ProxyChain::GuardBetweenSockets,
 ];
 
 /// The pairs that are compared.
-const PAIRS: [Pair<Way>; 6] = [
-    ("guard-same-tenure", Way::Guard, Way::Gateway, "the gateway without a guard", Goal::AtLeast(0.7)),
+const PAIRS: [ComparedPair<ProxyChain>; 6] = [
+    (
+        "guard-same-tenure",
+        ProxyChain::Guard,
+        ProxyChain::Gateway,
+        "the gateway without a guard",
+        RatioGoal::AtLeast(0.7),
+    ),
     (
         "guard-same-tenure-unix",
-        Way::GuardBySocket,
-        Way::Gateway,
+        ProxyChain::GuardBySocket,
+        ProxyChain::Gateway,
         "the gateway without a guard",
-        Goal::AtLeast(0.7),
+        RatioGoal::AtLeast(0.7),
     ),
     (
         "guard-same-tenure-unix-both",
-        Way::GuardBetweenSockets,
-        Way::Gateway,
+        ProxyChain::GuardBetweenSockets,
+        ProxyChain::Gateway,
         "the gateway without a guard",
-        Goal::None,
+        RatioGoal::None,
     ),
     (
         "guard-between-sockets",
-        Way::GuardBetweenSockets,
-        Way::GatewayBySocket,
+        ProxyChain::GuardBetweenSockets,
+        ProxyChain::GatewayBySocket,
         "the gateway by a socket",
-        Goal::None,
+        RatioGoal::None,
     ),
-    ("gateway-unix", Way::GatewayBySocket, Way::Gateway, "the same by a port", Goal::None),
-    ("bare-twice", Way::BareTwice, Way::Bare, "bare hyper once", Goal::None),
+    ("gateway-unix", ProxyChain::GatewayBySocket, ProxyChain::Gateway, "the same by a port", RatioGoal::None),
+    ("bare-twice", ProxyChain::BareTwice, ProxyChain::Bare, "bare hyper once", RatioGoal::None),
 ];
 
 pub(super) fn measure(
-    run: &Run,
+    run: &BenchRun,
     zookeeper: SocketAddr,
     service: &Nginx,
     ensemble: &str,
-) -> Outcome<Vec<Bench>> {
-    let site = Site { run, zookeeper, service, ensemble };
+) -> BenchResult<Vec<BenchRow>> {
+    let site = BenchSite { run, zookeeper, service, ensemble };
     turns::compare(run, &ALL, &PAIRS, |way, round| site.rate(way, round))
 }
 
-struct Site<'a> {
-    run: &'a Run,
+struct BenchSite<'a> {
+    run: &'a BenchRun,
     zookeeper: SocketAddr,
     service: &'a Nginx,
     ensemble: &'a str,
 }
 
-impl Site<'_> {
-    fn rate(&self, way: Way, round: u32) -> Outcome<f64> {
+impl BenchSite<'_> {
+    fn rate(&self, way: ProxyChain, round: u32) -> BenchResult<f64> {
         let (port, socket) = (format!("http://{}", self.service.address), self.service.socket.clone());
         let guard_socket = format!("unix:{}", self.run.folder().join("guard.sock").display());
         let anywhere = "127.0.0.1:0";
         match way {
-            Way::Gateway => self.through_gateway(&port, Behind::Service),
-            Way::GatewayBySocket => self.through_gateway(&socket, Behind::Service),
-            Way::Guard => self.through_guard(round, anywhere, &port),
-            Way::GuardBySocket => self.through_guard(round, &guard_socket, &port),
-            Way::GuardBetweenSockets => self.through_guard(round, &guard_socket, &socket),
-            Way::Bare => {
+            ProxyChain::Gateway => self.through_gateway(&port, UpstreamKind::Service),
+            ProxyChain::GatewayBySocket => self.through_gateway(&socket, UpstreamKind::Service),
+            ProxyChain::Guard => self.through_guard(round, anywhere, &port),
+            ProxyChain::GuardBySocket => self.through_guard(round, &guard_socket, &port),
+            ProxyChain::GuardBetweenSockets => self.through_guard(round, &guard_socket, &socket),
+            ProxyChain::Bare => {
                 let bare = peers::bare(&self.bare(), self.service.address)?;
                 self.ask(bare.address())
             }
-            Way::BareTwice => {
+            ProxyChain::BareTwice => {
                 let behind = peers::bare(&self.bare(), self.service.address)?;
                 let before = peers::bare(&self.bare(), behind.address())?;
                 self.ask(before.address())
@@ -116,23 +122,23 @@ impl Site<'_> {
         [self.run.bare().display().to_string()]
     }
 
-    fn through_guard(&self, round: u32, listen: &str, service: &str) -> Outcome<f64> {
-        let guard = Guard::between(self.run, &format!("guard-{round}"), listen, service, self.ensemble)?;
-        let rate = self.through_gateway(&guard.endpoint, Behind::Guard)?;
+    fn through_guard(&self, round: u32, listen: &str, service: &str) -> BenchResult<f64> {
+        let guard = BenchGuard::between(self.run, &format!("guard-{round}"), listen, service, self.ensemble)?;
+        let rate = self.through_gateway(&guard.endpoint, UpstreamKind::Guard)?;
         guard.stop()?;
         Ok(rate)
     }
 
-    fn through_gateway(&self, endpoint: &str, behind: Behind) -> Outcome<f64> {
+    fn through_gateway(&self, endpoint: &str, behind: UpstreamKind) -> BenchResult<f64> {
         let mut policy = policy("gw", self.zookeeper, self.service.address, behind);
         policy["upstreams"]["service"]["endpoints"] = json!([endpoint]);
-        let gateway = Gateway::of(self.run, &policy)?;
+        let gateway = BenchGateway::of(self.run, &policy)?;
         let rate = self.ask(gateway.public)?;
         gateway.stop()?;
         Ok(rate)
     }
 
-    fn ask(&self, address: SocketAddr) -> Outcome<f64> {
+    fn ask(&self, address: SocketAddr) -> BenchResult<f64> {
         LOAD.ask(self.run, address, WARM_UP)?;
         Ok(LOAD.ask(self.run, address, self.run.window)?.per_second)
     }

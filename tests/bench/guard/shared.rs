@@ -3,22 +3,22 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::Child;
-use fencegate_tests::postgres::{Database, Server};
+use fencegate::demo::child::ChildProcess;
+use fencegate_tests::postgres::{PostgresServer, TestDatabase};
 use serde_json::json;
 
-use super::released::{Guard, NEW, WARM_UP};
+use super::released::{BenchGuard, NEW, WARM_UP};
 use crate::{
-    outcome::Outcome,
-    report::{Bench, Goal, Round},
-    run::Run,
+    outcome::BenchResult,
+    report::{BenchRound, BenchRow, RatioGoal},
+    run::BenchRun,
 };
 
 /// The statement of a service that compares tokens by itself: the mark moves durably with each request.
 const ONE: &str = "\\set key random(1, :keys)\nUPDATE marks SET token = token + 1 WHERE key = :key;\n";
 
-pub(super) fn measure(run: &Run, service: SocketAddr, ensemble: &str) -> Outcome<Vec<Bench>> {
-    let server = Server::start(&[]);
+pub(super) fn measure(run: &BenchRun, service: SocketAddr, ensemble: &str) -> BenchResult<Vec<BenchRow>> {
+    let server = PostgresServer::start(&[]);
     let (mut by_update, mut by_file) = (vec![], vec![]);
     for round in 1..=run.rounds {
         let database = server.fresh_database();
@@ -29,29 +29,35 @@ pub(super) fn measure(run: &Run, service: SocketAddr, ensemble: &str) -> Outcome
             let theirs = updates(run, &database)?;
             (with()?, theirs)
         };
-        let guard = Guard::start(run, &format!("file-{round}"), service, ensemble, None)?;
+        let guard = BenchGuard::start(run, &format!("file-{round}"), service, ensemble, None)?;
         let file = NEW.ask(run, guard.address()?, run.window)?.per_second;
         guard.stop()?;
         run.tell(&format!(
             "round {round}: {ours:.0} new tenures/s in a database, {file:.0} in a file, {theirs:.0} updates/s"
         ));
-        by_update.push(Round { ours, theirs });
-        by_file.push(Round { ours, theirs: file });
+        by_update.push(BenchRound { ours, theirs });
+        by_file.push(BenchRound { ours, theirs: file });
     }
-    let bench = |name, peer, goal, rounds| Bench { name, peer, unit: "tenures/s", goal, rounds };
+    let bench = |name, peer, goal, rounds| BenchRow { name, peer, unit: "tenures/s", goal, rounds };
     Ok(vec![
-        bench("guard-postgres", "one UPDATE per request", Goal::AtLeast(0.5), by_update),
-        bench("guard-postgres-file", "the same guard with a file", Goal::None, by_file),
+        bench("guard-postgres", "one UPDATE per request", RatioGoal::AtLeast(0.5), by_update),
+        bench("guard-postgres-file", "the same guard with a file", RatioGoal::None, by_file),
     ])
 }
 
 /// The rate of new tenures that a guard lets in. The store is asked twice for each.
-fn tenures(run: &Run, name: &str, database: &Database, service: SocketAddr, ensemble: &str) -> Outcome<f64> {
+fn tenures(
+    run: &BenchRun,
+    name: &str,
+    database: &TestDatabase,
+    service: SocketAddr,
+    ensemble: &str,
+) -> BenchResult<f64> {
     let file = run.folder().join(format!("{name}.url"));
     fs::write(&file, database.url())?;
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     let store = json!({"postgres": {"url_file": file.display().to_string()}});
-    let guard = Guard::start(run, name, service, ensemble, Some(store))?;
+    let guard = BenchGuard::start(run, name, service, ensemble, Some(store))?;
     // There is no warm-up, because its tokens would be newer than those of the measurement.
     let rate = NEW.ask(run, guard.address()?, run.window)?.per_second;
     guard.stop()?;
@@ -59,7 +65,7 @@ fn tenures(run: &Run, name: &str, database: &Database, service: SocketAddr, ense
 }
 
 /// As many sessions as the guard has clients, and as many keys.
-fn updates(run: &Run, database: &Database) -> Outcome<f64> {
+fn updates(run: &BenchRun, database: &TestDatabase) -> BenchResult<f64> {
     let keys = NEW.keys;
     database.run(&format!(
         "CREATE TABLE IF NOT EXISTS marks (key int PRIMARY KEY, token bigint NOT NULL);
@@ -71,7 +77,7 @@ fn updates(run: &Run, database: &Database) -> Outcome<f64> {
     told(database, &script.display().to_string(), run.window)
 }
 
-fn told(database: &Database, script: &str, window: Duration) -> Outcome<f64> {
+fn told(database: &TestDatabase, script: &str, window: Duration) -> BenchResult<f64> {
     let words = format!(
         "--no-vacuum --protocol=prepared --client={} --jobs={} --time={} --define=keys={} --file={script} {}",
         NEW.clients,
@@ -80,7 +86,7 @@ fn told(database: &Database, script: &str, window: Duration) -> Outcome<f64> {
         NEW.keys,
         database.url(),
     );
-    let pgbench = Child::spawn(fencegate_tests::postgres::program("pgbench"), words.split(' '))?;
+    let pgbench = ChildProcess::spawn(fencegate_tests::postgres::program("pgbench"), words.split(' '))?;
     let line = pgbench.wait_line(|line| line.starts_with("tps = "), window + Duration::from_mins(1))?;
     let rate = line.split(' ').nth(2).ok_or_else(|| format!("pgbench said `{line}`"))?;
     Ok(rate.parse()?)

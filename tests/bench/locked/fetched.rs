@@ -6,10 +6,10 @@ use std::{
     process::Command,
 };
 
-use crate::{outcome::Outcome, run::Run};
+use crate::{outcome::BenchResult, run::BenchRun};
 
 /// A Python that has these packages, as PyPI knows them.
-pub(super) fn from_pypi(run: &Run, package: &str) -> Outcome<String> {
+pub(super) fn from_pypi(run: &BenchRun, package: &str) -> BenchResult<String> {
     let folder = run.kept("pypi")?;
     let python = folder.join("bin/python").display().to_string();
     once(&folder, &[package], || {
@@ -20,7 +20,7 @@ pub(super) fn from_pypi(run: &Run, package: &str) -> Outcome<String> {
 }
 
 /// A folder where Node finds these packages, as npm knows them.
-pub(super) fn from_npm(run: &Run, packages: &[&str]) -> Outcome<PathBuf> {
+pub(super) fn from_npm(run: &BenchRun, packages: &[&str]) -> BenchResult<PathBuf> {
     let folder = run.kept("npm")?;
     let at = folder.display().to_string();
     let quiet = ["install", "--silent", "--no-audit", "--no-fund", "--prefix", &at];
@@ -29,7 +29,7 @@ pub(super) fn from_npm(run: &Run, packages: &[&str]) -> Outcome<PathBuf> {
 }
 
 /// A folder that was half made is made again.
-fn once(folder: &Path, packages: &[&str], fetch: impl Fn() -> Outcome<()>) -> Outcome<()> {
+fn once(folder: &Path, packages: &[&str], fetch: impl Fn() -> BenchResult<()>) -> BenchResult<()> {
     let (made, names) = (folder.join("made"), packages.join("\n"));
     if fs::read_to_string(&made).is_ok_and(|there| there == names) {
         return Ok(());
@@ -38,7 +38,7 @@ fn once(folder: &Path, packages: &[&str], fetch: impl Fn() -> Outcome<()>) -> Ou
     Ok(fs::write(made, names)?)
 }
 
-fn command(program: &str, words: &[&str]) -> Outcome<()> {
+fn command(program: &str, words: &[&str]) -> BenchResult<()> {
     let output = Command::new("timeout").arg("300").arg(program).args(words).output()?;
     match output.status.success() {
         true => Ok(()),

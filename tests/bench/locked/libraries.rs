@@ -2,16 +2,16 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 
 use super::fetched;
-use crate::{outcome::Outcome, process, run::Run, takers::Takers};
+use crate::{outcome::BenchResult, process, run::BenchRun, takers::LockClients};
 
 /// The number of client processes, with 16 clients each. One Python process uses one core at most.
 const PROCESSES: u32 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Library {
+pub(super) enum LockLibrary {
     /// `Lock` of redis-py.
     Redis,
     /// The lock service that is a part of etcd.
@@ -19,29 +19,29 @@ pub(super) enum Library {
 }
 
 /// A server of locks, alone on this machine. Dropping it ends it.
-pub(super) struct Server {
-    library: Library,
+pub(super) struct LockServer {
+    library: LockLibrary,
     address: SocketAddr,
-    _child: Child,
+    _child: ChildProcess,
 }
 
 /// The Python programs for both kinds of locks.
-pub(super) struct Python {
+pub(super) struct PythonClient {
     program: String,
     script: PathBuf,
 }
 
-impl Server {
-    pub(super) fn start(run: &Run, library: Library, round: u32) -> Outcome<Self> {
+impl LockServer {
+    pub(super) fn start(run: &BenchRun, library: LockLibrary, round: u32) -> BenchResult<Self> {
         let address = process::free_address()?;
         let folder = run.folder().join(format!("{library:?}-{round}"));
         fs::create_dir_all(&folder)?;
         let words = match library {
-            Library::Redis => redis(address, &folder.display().to_string()),
-            Library::Etcd => etcd(address, process::free_address()?, &folder.display().to_string()),
+            LockLibrary::Redis => redis(address, &folder.display().to_string()),
+            LockLibrary::Etcd => etcd(address, process::free_address()?, &folder.display().to_string()),
         };
         let mut words = words.split(' ');
-        let child = Child::spawn(words.next().ok_or("a program")?, words)?;
+        let child = ChildProcess::spawn(words.next().ok_or("a program")?, words)?;
         process::listens(address, &child)?;
         Ok(Self { library, address, _child: child })
     }
@@ -63,8 +63,8 @@ fn etcd(address: SocketAddr, peer: SocketAddr, folder: &str) -> String {
     )
 }
 
-impl Python {
-    pub(super) fn fetched(run: &Run) -> Outcome<Self> {
+impl PythonClient {
+    pub(super) fn fetched(run: &BenchRun) -> BenchResult<Self> {
         let program = fetched::from_pypi(run, "redis==8.1.0")?;
         let script = run.folder().join("take.py");
         fs::write(&script, include_str!("take.py"))?;
@@ -74,15 +74,15 @@ impl Python {
     /// The number of calls under a lock per second.
     pub(super) fn rate(
         &self,
-        run: &Run,
-        server: &Server,
+        run: &BenchRun,
+        server: &LockServer,
         service: SocketAddr,
         keys: u32,
         clients: u32,
-    ) -> Outcome<f64> {
+    ) -> BenchResult<f64> {
         let kind = match server.library {
-            Library::Redis => "redis",
-            Library::Etcd => "etcd",
+            LockLibrary::Redis => "redis",
+            LockLibrary::Etcd => "etcd",
         };
         let start = run.folder().join("take.start");
         let words = [
@@ -96,6 +96,6 @@ impl Python {
             start.display().to_string(),
             run.window.as_secs().to_string(),
         ];
-        Takers::start(start, (0..PROCESSES).map(|_| words.clone().into()))?.rate(run.window)
+        LockClients::start(start, (0..PROCESSES).map(|_| words.clone().into()))?.rate(run.window)
     }
 }

@@ -8,29 +8,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use serde_json::json;
 
 use super::fetched;
-use crate::{outcome::Outcome, plain, process, run::Run};
+use crate::{outcome::BenchResult, plain, process, run::BenchRun};
 
 const PACKAGES: [&str; 2] = ["@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.17.2"];
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Server and library in the form that npm has.
-pub(super) struct Published {
+pub(super) struct RestatePackages {
     folder: PathBuf,
 }
 
 /// A server that knows the handler. Dropping it ends both.
-pub(super) struct Restate {
+pub(super) struct RestateServer {
     pub(super) ingress: SocketAddr,
-    _server: Child,
-    _handler: Child,
+    _server: ChildProcess,
+    _handler: ChildProcess,
 }
 
-impl Published {
-    pub(super) fn fetched(run: &Run) -> Outcome<Self> {
+impl RestatePackages {
+    pub(super) fn fetched(run: &BenchRun) -> BenchResult<Self> {
         let folder = fetched::from_npm(run, &PACKAGES)?;
         // Node looks for a module from the folder of the importing module.
         fs::write(folder.join("account.mjs"), include_str!("account.mjs"))?;
@@ -38,13 +38,18 @@ impl Published {
     }
 
     /// Nothing is left of an earlier round.
-    pub(super) fn start(&self, run: &Run, service: SocketAddr, round: u32) -> Outcome<Restate> {
+    pub(super) fn start(
+        &self,
+        run: &BenchRun,
+        service: SocketAddr,
+        round: u32,
+    ) -> BenchResult<RestateServer> {
         let handled = process::free_address()?;
         let script = self.folder.join("account.mjs").display().to_string();
         let (port, service) = (handled.port().to_string(), format!("http://{service}"));
         // Node programs run like this in production:
         // https://nodejs.org/en/learn/getting-started/nodejs-the-difference-between-development-and-production
-        let handler = Child::spawn("env", ["NODE_ENV=production", "node", &script, &port, &service])?;
+        let handler = ChildProcess::spawn("env", ["NODE_ENV=production", "node", &script, &port, &service])?;
         handler.wait_line(|line| line == "UP", PATIENCE)?;
 
         let [ingress, admin, fabric] =
@@ -56,13 +61,13 @@ impl Published {
         let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
         let package = format!("node_modules/@restatedev/restate-server-linux-{machine}/bin/restate-server");
         let program = self.folder.join(package);
-        let server = Child::spawn(program, ["--config-file", &file.display().to_string()])?;
-        let answers = |question: &dyn Fn() -> Outcome<String>| until_good(&server, question);
+        let server = ChildProcess::spawn(program, ["--config-file", &file.display().to_string()])?;
+        let answers = |question: &dyn Fn() -> BenchResult<String>| until_good(&server, question);
         answers(&|| plain::get(admin, "/health"))?;
         let deployment = json!({"uri": format!("http://{handled}")}).to_string();
         answers(&|| plain::ask(admin, "POST", "/deployments", &deployment))?;
         answers(&|| plain::ask(ingress, "POST", "/account/first/pay", "{}"))?;
-        Ok(Restate { ingress, _server: server, _handler: handler })
+        Ok(RestateServer { ingress, _server: server, _handler: handler })
     }
 }
 
@@ -77,7 +82,7 @@ fn configuration(data: &str, ingress: SocketAddr, admin: SocketAddr, fabric: Soc
     )
 }
 
-fn until_good(server: &Child, question: &dyn Fn() -> Outcome<String>) -> Outcome<()> {
+fn until_good(server: &ChildProcess, question: &dyn Fn() -> BenchResult<String>) -> BenchResult<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let answer = question();

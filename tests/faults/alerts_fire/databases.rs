@@ -3,30 +3,30 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
-    guard::{Guard, Launch},
-    guarded::Guarded,
+    guard::{Guard, GuardLaunch},
+    guarded::GuardedSite,
     patience::patiently,
-    postgres::{Cut, Database, Follows, Server, fresh_database},
-    runbook::Walk,
-    sharing::Sharing,
-    watch::Watch,
+    postgres::{PostgresProxy, PostgresServer, StandbyMode, TestDatabase, fresh_database},
+    runbook::RunbookWalk,
+    sharing::SharedDatabase,
+    watch::AlertWatch,
 };
 use tokio::task::{block_in_place, spawn_blocking};
 
-struct Shared {
-    _guarded: Guarded,
-    _sharing: Sharing,
+struct SharedStoreFixture {
+    _guarded: GuardedSite,
+    _sharing: SharedDatabase,
     one: Guard,
     /// Launched only when a test starts it.
-    other: Launch,
+    other: GuardLaunch,
     gateway: Gateway,
 }
 
-impl Shared {
+impl SharedStoreFixture {
     async fn at(url: &str) -> Self {
-        let (guarded, sharing) = (Guarded::fresh().await, Sharing::at(url));
+        let (guarded, sharing) = (GuardedSite::fresh().await, SharedDatabase::at(url));
         let [one, other] = guarded.sharing(&sharing).await;
         let one = one.start().await;
         one.becomes_ready().await;
@@ -35,17 +35,17 @@ impl Shared {
     }
 
     async fn pays(&self) {
-        assert_eq!(self.gateway.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(self.gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_away_and_a_guard_that_is_gone() {
-    let watch = Watch::shared().await;
+    let watch = AlertWatch::shared().await;
     let here = watch.installation("away");
     let database = spawn_blocking(fresh_database).await.expect("no panic");
-    let cut = Cut::before(database.address).await;
-    let shared = Shared::at(&database.url_at(&[cut.address])).await;
+    let cut = PostgresProxy::before(database.address).await;
+    let shared = SharedStoreFixture::at(&database.url_at(&[cut.address])).await;
     let other = shared.other.start().await;
     here.looks_at(&[shared.one.admin, other.admin, shared.gateway.admin]).await;
     shared.pays().await;
@@ -56,7 +56,7 @@ async fn a_database_that_is_away_and_a_guard_that_is_gone() {
     cut.close();
     let away = here.fires("FencegateGuardStoreAway").await;
     let file = shared.one.launch().path();
-    let walk = Walk::of(&away).with("/etc/fencegate/guard.yaml", file.display());
+    let walk = RunbookWalk::of(&away).with("/etc/fencegate/guard.yaml", file.display());
     walk.ending("fencegate check --online", 78).through().await;
     cut.open();
     here.ends(&away).await;
@@ -65,12 +65,12 @@ async fn a_database_that_is_away_and_a_guard_that_is_gone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_that_had_not_everything() {
-    let watch = Watch::shared().await;
+    let watch = AlertWatch::shared().await;
     let here = watch.installation("rolled-back");
-    let mut primary = block_in_place(|| Server::start(&[]));
-    let standby = block_in_place(|| primary.standby(Follows::Synchronously));
-    let database: Database = primary.fresh_database();
-    let shared = Shared::at(&database.url_at(&[primary.address(), standby.address()])).await;
+    let mut primary = block_in_place(|| PostgresServer::start(&[]));
+    let standby = block_in_place(|| primary.standby(StandbyMode::Synchronously));
+    let database: TestDatabase = primary.fresh_database();
+    let shared = SharedStoreFixture::at(&database.url_at(&[primary.address(), standby.address()])).await;
     here.looks_at(&[shared.one.admin, shared.gateway.admin]).await;
     shared.pays().await;
     block_in_place(|| primary.waits_for_no_standby());
@@ -90,7 +90,7 @@ async fn a_standby_that_had_not_everything() {
     // The guard finds the rollback when a request makes it ask the new server for a decision.
     let asks = async {
         loop {
-            shared.gateway.send(&Ask::post("/pay/8")).await;
+            shared.gateway.send(&TestRequest::post("/pay/8")).await;
         }
     };
     tokio::select! {

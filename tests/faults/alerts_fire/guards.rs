@@ -1,15 +1,15 @@
 //! A guard that remembers much, and one that is killed again and again.
 
 use fencegate_tests::{
-    guard::{Beside, Dispatch},
+    guard::{GuardFixture, StampedRequest},
     guarded::quick,
-    runbook::Walk,
-    watch::Watch,
+    runbook::RunbookWalk,
+    watch::AlertWatch,
 };
 
 #[tokio::test]
 async fn a_journal_that_fills_up() {
-    let (watch, beside) = (Watch::shared().await, Beside::fresh().await);
+    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::fresh().await);
     let here = watch.installation("journal");
     let guard = quick(beside.launch().await).with("/journal/max_size", "64KiB").start().await;
     here.looks_at(&[guard.admin]).await;
@@ -19,7 +19,7 @@ async fn a_journal_that_fills_up() {
         if metrics.sum(taken, &[]) > 0.9 * metrics.sum(most, &[]) {
             break;
         }
-        let dispatch = Dispatch::new(&format!("k{name}"), 20 + name).once(name).keep(20);
+        let dispatch = StampedRequest::new(&format!("k{name}"), 20 + name).once(name).keep(20);
         assert_eq!(guard.send(&dispatch.post("/pay")).await.status, 200);
     }
     let firing = here.fires("FencegateJournalFull").await;
@@ -28,11 +28,11 @@ async fn a_journal_that_fills_up() {
 
 #[tokio::test]
 async fn a_guard_that_is_killed_again_and_again() {
-    let (watch, beside) = (Watch::shared().await, Beside::fresh().await);
+    let (watch, beside) = (AlertWatch::shared().await, GuardFixture::fresh().await);
     let here = watch.installation("restarts");
     let mut guard = quick(beside.launch().await).with("/max_execution", "9s").staying().start().await;
     here.looks_at(&[guard.admin]).await;
-    let held = beside.origin.holds_one(&guard, Dispatch::new("a", 20).post("/x")).await;
+    let held = beside.origin.holds_one(&guard, StampedRequest::new("a", 20).post("/x")).await;
     for restarts in 1..=3 {
         guard = guard.dies().await.start().await;
         let changes =
@@ -43,8 +43,8 @@ async fn a_guard_that_is_killed_again_and_again() {
     let restarts = here.fires("FencegateRestarts").await;
     let quarantine = here.fires("FencegateGuardQuarantine").await;
     let file = guard.launch().path();
-    Walk::of(&restarts).with("/etc/fencegate/guard.yaml", file.display()).through().await;
-    let walk = Walk::of(&quarantine)
+    RunbookWalk::of(&restarts).with("/etc/fencegate/guard.yaml", file.display()).through().await;
+    let walk = RunbookWalk::of(&quarantine)
         .with("127.0.0.1:9902", guard.admin)
         .with("/etc/fencegate/guard.yaml", file.display());
     // There is no gateway here.

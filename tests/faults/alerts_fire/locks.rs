@@ -7,25 +7,25 @@ use std::{
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Client},
+    client::{Http1Client, TestRequest},
     gateway::Gateway,
     guarded::operator,
-    load::{Load, Plan},
+    load::{Load, LoadPlan},
     origin::Act,
-    runbook::Walk,
-    site::Site,
-    watch::Watch,
+    runbook::RunbookWalk,
+    site::TestSite,
+    watch::AlertWatch,
 };
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_hot_key_and_an_outcome_that_nobody_knows() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("hot");
     let gateway = Gateway::start(&site.policy("gw-1").with("/routes/0/fence/wait", "900ms")).await;
     here.looks_at(&[gateway.admin]).await;
     site.origin.works_for(Duration::from_millis(280));
-    let plan = Plan {
+    let plan = LoadPlan {
         gateways: vec![gateway.public],
         paths: vec!["/pay/hot".to_owned()],
         clients: 6,
@@ -34,7 +34,7 @@ async fn a_hot_key_and_an_outcome_that_nobody_knows() {
     };
     let load = Load::start("hot", &plan);
     site.origin.script("/pay/lost", [Act::Reset]);
-    assert_eq!(gateway.send(&Ask::post("/pay/lost")).await.status, 502);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/lost")).await.status, 502);
     let unknown = here.fires("FencegateOutcomeUnknown").await;
     let rejecting = here.fires("FencegateRejecting").await;
     let high = here.fires("FencegateLockWaitHigh").await;
@@ -47,13 +47,13 @@ async fn a_hot_key_and_an_outcome_that_nobody_knows() {
 /// Here ZooKeeper keeps the journal. The same alert for the journal of a guard is tested among the promises.
 #[tokio::test]
 async fn an_operation_that_nobody_knows_the_end_of() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("once");
     let policy = site.policy("gw-1").with("/routes/0/fence/once", json!({"store": "zookeeper"}));
     let gateway = Gateway::start(&policy).await;
     here.looks_at(&[gateway.admin]).await;
     site.origin.script("/pay/7", [Act::Reset]);
-    let asked = Ask::post("/pay/7").field("idempotency-key", "op-7");
+    let asked = TestRequest::post("/pay/7").field("idempotency-key", "op-7");
     assert_eq!(gateway.send(&asked).await.status, 502);
     let firing = here.fires("FencegateOperationUnknown").await;
     let file = gateway.file().display().to_string();
@@ -61,14 +61,14 @@ async fn an_operation_that_nobody_knows_the_end_of() {
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     let all = listed["operations"].as_array().or(listed.as_array()).expect("a list");
     let reference = all[0]["reference"].as_str().expect("a reference");
-    let walk = Walk::of(&firing).without("fencegate guard").with("REF", reference);
+    let walk = RunbookWalk::of(&firing).without("fencegate guard").with("REF", reference);
     walk.with("/etc/fencegate/policy.yaml", file).through().await;
     here.ends(&firing).await;
 }
 
 #[tokio::test]
 async fn a_gateway_that_stood_still() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("pauses");
     let gateway = Gateway::start(&site.policy("gw-1").with("/zookeeper/session_timeout", "6s")).await;
     here.looks_at(&[gateway.admin]).await;
@@ -82,7 +82,7 @@ async fn a_gateway_that_stood_still() {
 
 #[tokio::test]
 async fn a_session_with_nearly_as_many_locks_as_it_may_have() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("many");
     // The first one is still kept when there are enough, however slowly they come.
     let policy = site.policy("gw-1").keeping("75s").with("/zookeeper/sessions", 1);
@@ -90,11 +90,11 @@ async fn a_session_with_nearly_as_many_locks_as_it_may_have() {
     here.looks_at(&[gateway.admin]).await;
     let next = AtomicUsize::new(0);
     let client = async || {
-        let mut connection = Client::connect(gateway.public).await.expect("listens");
+        let mut connection = Http1Client::connect(gateway.public).await.expect("listens");
         while !is_nearly_full(&gateway).await {
             for _ in 0..16 {
                 let key = next.fetch_add(1, Ordering::Relaxed);
-                let asked = connection.send(&Ask::post(&format!("/pay/{key:0>430}"))).await;
+                let asked = connection.send(&TestRequest::post(&format!("/pay/{key:0>430}"))).await;
                 assert_eq!(asked.expect("answered").status, 200, "key {key}");
             }
         }

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::Outcome,
+    client::FencingOutcome,
     gateway::Gateway,
-    guard::{Guard, Launch},
-    guarded::Guarded,
+    guard::{Guard, GuardLaunch},
+    guarded::GuardedSite,
     history::History,
-    load::{Load, Plan, Told},
+    load::{AttemptResult, Load, LoadPlan},
     patience::patiently,
-    sharing::Sharing,
+    sharing::SharedDatabase,
 };
 use tokio::time::sleep;
 
@@ -22,37 +22,37 @@ const KEYS: usize = 12;
 const RESTING: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum GuardNumber {
     One,
     Two,
 }
 
-pub(super) struct Fleet {
-    guarded: Guarded,
-    _sharing: Vec<Sharing>,
+pub(super) struct GuardFleet {
+    guarded: GuardedSite,
+    _sharing: Vec<SharedDatabase>,
     guards: [Guard; 2],
-    launches: [Launch; 2],
+    launches: [GuardLaunch; 2],
     gateways: [Gateway; 2],
     load: Load,
     /// The answers to clients of other loads that have ended.
-    told: Vec<Told>,
+    told: Vec<AttemptResult>,
     since: Instant,
 }
 
-impl Fleet {
+impl GuardFleet {
     /// `of_two`: where the second guard finds the database.
     pub(super) async fn at(url: &str, of_two: Option<&str>) -> Self {
-        let guarded = Guarded::fresh().await;
-        let sharing = Sharing::at(url);
+        let guarded = GuardedSite::fresh().await;
+        let sharing = SharedDatabase::at(url);
         let [one, two] = guarded.sharing(&sharing).await;
-        let other = Sharing::at(of_two.unwrap_or(url));
+        let other = SharedDatabase::at(of_two.unwrap_or(url));
         let two = two.with("/store/postgres/url_file", other.url_file().display().to_string());
         let guards = [one.start().await, two.start().await];
         let doors = [guards[0].public, guards[1].public];
         let there = [doors[1], doors[0]];
         let (first, second) =
             tokio::join!(guarded.gateway_through("first", &doors), guarded.gateway_through("second", &there));
-        let plan = Plan {
+        let plan = LoadPlan {
             gateways: vec![first.public, second.public],
             paths: (0..KEYS).map(|n| format!("/pay/{n}")).collect(),
             clients: CLIENTS,
@@ -74,17 +74,17 @@ impl Fleet {
         }
     }
 
-    pub(super) fn guard(&self, which: Which) -> &Guard {
+    pub(super) fn guard(&self, which: GuardNumber) -> &Guard {
         &self.guards[which as usize]
     }
 
-    pub(super) async fn starts_again(&mut self, which: Which) {
+    pub(super) async fn starts_again(&mut self, which: GuardNumber) {
         self.guards[which as usize] = self.launches[which as usize].start().await;
     }
 
     /// Starts guards that have ended, as a supervisor does. Returns when both guards are ready.
     pub(super) async fn all_run(&mut self) {
-        for which in [Which::One, Which::Two] {
+        for which in [GuardNumber::One, GuardNumber::Two] {
             let ready = async {
                 loop {
                     match self.guards[which as usize].ready_or_ended().await {
@@ -131,10 +131,10 @@ impl Fleet {
         assert!(served && began.elapsed() < limit, "{:?}: {told:?}", began.elapsed());
     }
 
-    async fn asks(&mut self, keys: &[String], requests: usize) -> Vec<Told> {
+    async fn asks(&mut self, keys: &[String], requests: usize) -> Vec<AttemptResult> {
         let gateways = self.gateways.iter().map(|gateway| gateway.public).collect();
         let plan =
-            Plan { gateways, paths: keys.into(), clients: keys.len(), requests, pause: Duration::ZERO };
+            LoadPlan { gateways, paths: keys.into(), clients: keys.len(), requests, pause: Duration::ZERO };
         let told = Load::start(&format!("rests-{}", self.told.len()), &plan).end().await;
         self.told.extend(told.clone());
         told
@@ -169,6 +169,6 @@ impl Fleet {
     }
 }
 
-fn is_served(told: &Told) -> bool {
-    told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(Outcome::Done))
+fn is_served(told: &AttemptResult) -> bool {
+    told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(FencingOutcome::Done))
 }

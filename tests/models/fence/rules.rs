@@ -2,7 +2,7 @@
 
 /// A rule of the protocol that a variant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum ProtocolRule {
     /// Compare a token with the mark at all, and register it.
     Guard,
     /// Wait until no other tenure's dispatch is in flight.
@@ -33,7 +33,7 @@ pub(super) enum Rule {
 
 /// How much may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Bounds {
+pub(super) struct ModelBounds {
     pub(super) tenures: u8,
     pub(super) dispatches: u8,
     pub(super) copies: u8,
@@ -41,13 +41,13 @@ pub(super) struct Bounds {
     pub(super) losses: u8,
 }
 
-pub(super) struct Fence {
-    pub(super) bounds: Bounds,
-    pub(super) without: Option<Rule>,
+pub(super) struct FenceModel {
+    pub(super) bounds: ModelBounds,
+    pub(super) without: Option<ProtocolRule>,
 }
 
-impl Fence {
-    pub(super) fn follows(&self, rule: Rule) -> bool {
+impl FenceModel {
+    pub(super) fn follows(&self, rule: ProtocolRule) -> bool {
         self.without != Some(rule)
     }
 }

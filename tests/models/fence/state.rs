@@ -2,71 +2,71 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rules::Bounds;
+use super::rules::ModelBounds;
 
 /// (E, G): the tenure, from 1, and its dispatch, from 1. The order is that of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Token {
+pub(super) struct ModelToken {
     pub(super) e: u8,
     pub(super) g: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct State {
-    pub(super) gateways: [Gateway; 2],
+pub(super) struct ModelState {
+    pub(super) gateways: [GatewayState; 2],
     /// The gateway whose session holds the lock, by the lock service's view.
     pub(super) holder: Option<u8>,
     pub(super) next_e: u8,
     /// Dispatches on their way to the guard, each with the number of its copies.
-    pub(super) network: BTreeMap<Token, u8>,
-    pub(super) guard: Guard,
-    pub(super) upstream: Upstream,
-    pub(super) left: Bounds,
+    pub(super) network: BTreeMap<ModelToken, u8>,
+    pub(super) guard: GuardState,
+    pub(super) upstream: UpstreamState,
+    pub(super) left: ModelBounds,
     /// Dispatches that a gateway believes not to be dispatched.
-    pub(super) denied: BTreeSet<Token>,
-    pub(super) broken: Option<Broken>,
+    pub(super) denied: BTreeSet<ModelToken>,
+    pub(super) broken: Option<BrokenInvariant>,
     /// The notable event of the last step, if there is one.
-    pub(super) event: Option<Event>,
+    pub(super) event: Option<ModelEvent>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Gateway {
+pub(super) struct GatewayState {
     /// The tenure that the gateway believes to have.
-    pub(super) tenure: Option<Token>,
+    pub(super) tenure: Option<ModelToken>,
     /// The gateway waits for the answer to the dispatch that `tenure` counts.
     pub(super) waits: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Guard {
+pub(super) struct GuardState {
     /// The mark: the newest announced dispatch.
-    pub(super) newest: Token,
+    pub(super) newest: ModelToken,
     /// Dispatches that were announced and not admitted. The value says whether another dispatch was in the way on
     /// arrival.
-    pub(super) announced: BTreeMap<Token, bool>,
-    pub(super) in_flight: BTreeSet<Token>,
+    pub(super) announced: BTreeMap<ModelToken, bool>,
+    pub(super) in_flight: BTreeSet<ModelToken>,
     /// Dispatches in flight that wait for the disk before they are sent.
-    pub(super) unsent: BTreeSet<Token>,
+    pub(super) unsent: BTreeSet<ModelToken>,
     /// The value on the disk: something may be at work.
     pub(super) at_work: bool,
     /// The values that are queued to be written to `at_work`, in this order.
     pub(super) line: Vec<bool>,
-    pub(super) in_doubt: BTreeSet<Token>,
+    pub(super) in_doubt: BTreeSet<ModelToken>,
     pub(super) quarantine: bool,
     /// The mark was read from disk, which knows tenures only.
     pub(super) recovered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub(super) struct Upstream {
+pub(super) struct UpstreamState {
     /// Dispatches that have reached the upstream and have not begun.
-    pub(super) received: BTreeSet<Token>,
-    pub(super) running: BTreeSet<Token>,
-    pub(super) begun: BTreeSet<Token>,
+    pub(super) received: BTreeSet<ModelToken>,
+    pub(super) running: BTreeSet<ModelToken>,
+    pub(super) begun: BTreeSet<ModelToken>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Broken {
+pub(super) enum BrokenInvariant {
     Overlap,
     Stale,
     Twice,
@@ -75,7 +75,7 @@ pub(super) enum Broken {
 
 /// Events that must occur in some schedule. Otherwise the promises would hold only because nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Event {
+pub(super) enum ModelEvent {
     Stale,
     HandedOver,
     Quarantined,
@@ -85,15 +85,15 @@ pub(super) enum Event {
     Waited,
 }
 
-impl State {
-    pub(super) fn new(bounds: Bounds) -> State {
-        State {
-            gateways: [Gateway::default(); 2],
+impl ModelState {
+    pub(super) fn new(bounds: ModelBounds) -> ModelState {
+        ModelState {
+            gateways: [GatewayState::default(); 2],
             holder: None,
             next_e: 1,
             network: BTreeMap::new(),
-            guard: Guard {
-                newest: Token { e: 0, g: 0 },
+            guard: GuardState {
+                newest: ModelToken { e: 0, g: 0 },
                 announced: BTreeMap::new(),
                 in_flight: BTreeSet::new(),
                 unsent: BTreeSet::new(),
@@ -103,7 +103,7 @@ impl State {
                 quarantine: false,
                 recovered: false,
             },
-            upstream: Upstream::default(),
+            upstream: UpstreamState::default(),
             left: bounds,
             denied: BTreeSet::new(),
             broken: None,
@@ -112,9 +112,9 @@ impl State {
     }
 }
 
-impl Guard {
+impl GuardState {
     /// Whether a dispatch may be admitted. A dispatch of another tenure in flight prevents it, and so does any doubt.
-    pub(super) fn is_clear_for(&self, token: Token) -> bool {
+    pub(super) fn is_clear_for(&self, token: ModelToken) -> bool {
         self.in_doubt.is_empty() && self.in_flight.iter().all(|other| other.e == token.e)
     }
 
@@ -135,24 +135,24 @@ impl Guard {
     }
 }
 
-impl Upstream {
+impl UpstreamState {
     /// Whether all dispatches that reached the upstream are over, as `max_execution` promises.
     pub(super) fn is_idle(&self) -> bool {
         self.received.is_empty() && self.running.is_empty()
     }
 
-    pub(super) fn works_on(&self, token: Token) -> bool {
+    pub(super) fn works_on(&self, token: ModelToken) -> bool {
         self.received.contains(&token) || self.running.contains(&token)
     }
 
     /// The violation that this execution commits by beginning now, if there is one.
-    pub(super) fn judge(&self, token: Token) -> Option<Broken> {
+    pub(super) fn judge(&self, token: ModelToken) -> Option<BrokenInvariant> {
         if !self.running.is_empty() {
-            Some(Broken::Overlap)
+            Some(BrokenInvariant::Overlap)
         } else if self.begun.contains(&token) {
-            Some(Broken::Twice)
+            Some(BrokenInvariant::Twice)
         } else if self.begun.last().is_some_and(|newest| *newest > token) {
-            Some(Broken::Stale)
+            Some(BrokenInvariant::Stale)
         } else {
             None
         }

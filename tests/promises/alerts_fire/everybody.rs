@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::Ask, ensemble::free_ports, gateway::Gateway, guard::Dispatch, guarded::Guarded, runbook::Walk,
-    watch::Watch,
+    client::TestRequest, ensemble::free_ports, gateway::Gateway, guard::StampedRequest, guarded::GuardedSite,
+    runbook::RunbookWalk, watch::AlertWatch,
 };
 
 #[tokio::test]
 async fn a_token_that_is_made_up_and_a_gateway_that_is_killed() {
-    let (watch, guarded) = (Watch::own().await, Guarded::fresh().await);
+    let (watch, guarded) = (AlertWatch::own().await, GuardedSite::fresh().await);
     let here = watch.installation("alone");
     let guard = guarded.guard().await;
     let admin = SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]));
@@ -21,14 +21,14 @@ async fn a_token_that_is_made_up_and_a_gateway_that_is_killed() {
     // hour is fifteen seconds.
     here.sees(&format!("fencegate_build_info{{job=\"{}\"}} offset 16s", here.job())).await;
 
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     // A client that reaches a guard without tickets can invent a token. The tokens of the gateways are then older.
-    let made_up = Dispatch::new("account/7", guarded.floor + (1 << 20)).post("/pay/7");
+    let made_up = StampedRequest::new("account/7", guarded.floor + (1 << 20)).post("/pay/7");
     assert_eq!(guard.send(&made_up).await.status, 200);
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.reason(), "fenced");
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.reason(), "fenced");
     let stale = here.fires("FencegateStaleTokenRejected").await;
     let unexplained = here.fires("FencegateStaleTokenUnexplained").await;
-    Walk::of(&unexplained).with("127.0.0.1:9902", guard.admin).through().await;
+    RunbookWalk::of(&unexplained).with("127.0.0.1:9902", guard.admin).through().await;
     here.ends(&stale).await;
     here.ends(&unexplained).await;
 
@@ -37,7 +37,7 @@ async fn a_token_that_is_made_up_and_a_gateway_that_is_killed() {
     gateway.exit().await;
     let down = here.fires("FencegateDown").await;
     let none = here.fires("FencegateNoGateway").await;
-    Walk::of(&down).with("/etc/fencegate/policy.yaml", file.display()).through().await;
+    RunbookWalk::of(&down).with("/etc/fencegate/policy.yaml", file.display()).through().await;
     drop(gateway);
     let _gateway = Gateway::start(&policy).await;
     here.ends(&down).await;

@@ -4,34 +4,34 @@ use std::{fs, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Ask, Client},
-    gateway::{Gateway, Launch},
+    client::{Http1Client, TestRequest},
+    gateway::{Gateway, GatewayLaunch},
     guard,
-    policy::Policy,
-    runbook::Walk,
+    policy::TestPolicy,
+    runbook::RunbookWalk,
     scratch,
-    site::Site,
+    site::TestSite,
     stepped_clock::SteppedClock,
-    terminator::Authority,
-    unread::Unread,
-    watch::Watch,
+    terminator::TestCa,
+    unread::UnreadProcess,
+    watch::AlertWatch,
 };
 use serde_json::json;
 
 #[tokio::test]
 async fn clients_that_take_nearly_every_file() {
     const FILES: usize = 300;
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("files");
-    let gateway = Launch::new(&site.policy("gw-1")).with_files(FILES).start().await;
+    let gateway = GatewayLaunch::new(&site.policy("gw-1")).with_files(FILES).start().await;
     gateway.becomes_ready().await;
     here.looks_at(&[gateway.admin]).await;
     let open = gateway.metrics().await.sum("process_open_fds", &[]) as usize;
     let mut clients = Vec::new();
     for _ in open..FILES * 9 / 10 {
         // A client that has sent a request may keep its connection for a while.
-        let mut client = Client::connect(gateway.public).await.expect("listens");
-        assert_eq!(client.send(&Ask::get("/x")).await.expect("answered").status, 200);
+        let mut client = Http1Client::connect(gateway.public).await.expect("listens");
+        assert_eq!(client.send(&TestRequest::get("/x")).await.expect("answered").status, 200);
         clients.push(client);
     }
     let firing = here.fires("FencegateFilesRunOut").await;
@@ -41,19 +41,19 @@ async fn clients_that_take_nearly_every_file() {
 
 #[tokio::test]
 async fn log_that_nobody_reads() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("log");
-    let gateway = Unread::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
+    let gateway = UnreadProcess::gateway(site.policy("gw-1"), &["FENCEGATE_LOG=trace"]).await;
     here.looks_at(&[gateway.admin]).await;
-    let mut client = Client::connect(gateway.public).await.expect("listens");
+    let mut client = Http1Client::connect(gateway.public).await.expect("listens");
     let lost = async |admin| {
-        let metrics = Ask::get("/metrics").to(admin).await.expect("an answer").body;
+        let metrics = TestRequest::get("/metrics").to(admin).await.expect("an answer").body;
         let text = String::from_utf8_lossy(&metrics).into_owned();
         text.lines().any(|line| line.starts_with("fencegate_log_lost_total ") && !line.ends_with(" 0"))
     };
     while !lost(gateway.admin).await {
         for _ in 0..100 {
-            assert_eq!(client.send(&Ask::get("/read")).await.expect("answered").status, 200);
+            assert_eq!(client.send(&TestRequest::get("/read")).await.expect("answered").status, 200);
         }
     }
     let firing = here.fires("FencegateLogLinesLost").await;
@@ -63,24 +63,24 @@ async fn log_that_nobody_reads() {
 
 #[tokio::test]
 async fn worker_that_hangs() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("hangs");
-    let launch = Launch::new(&site.policy("gw-1")).workers(2);
+    let launch = GatewayLaunch::new(&site.policy("gw-1")).workers(2);
     let gateway = launch.failpoint("before_upstream_write", "1*sleep(15000)").start().await;
     gateway.becomes_ready().await;
     here.looks_at(&[gateway.admin]).await;
-    let request = gateway.begin(Ask::post("/pay/7"));
+    let request = gateway.begin(TestRequest::post("/pay/7"));
     let firing = here.fires("FencegateThreadHangs").await;
     let summary = firing.annotations["summary"].as_str().expect("a text");
     assert!(summary.ends_with(" hangs: requests"), "{summary}");
-    Walk::of(&firing).with("127.0.0.1:9901", gateway.admin).through().await;
+    RunbookWalk::of(&firing).with("127.0.0.1:9901", gateway.admin).through().await;
     here.ends(&firing).await;
     drop(request);
 }
 
 #[tokio::test]
 async fn a_file_with_a_mistake() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("reload");
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
@@ -88,7 +88,7 @@ async fn a_file_with_a_mistake() {
     gateway.rewrite(&policy.clone().with("/zookeeper/session_timeout", "twelve"));
     gateway.signal(Signal::HUP);
     let firing = here.fires("FencegateConfigReloadFailed").await;
-    let walk = Walk::of(&firing).with("/etc/fencegate/policy.yaml", gateway.file().display());
+    let walk = RunbookWalk::of(&firing).with("/etc/fencegate/policy.yaml", gateway.file().display());
     walk.ending("fencegate check", 78).through().await;
     gateway.rewrite(&policy);
     gateway.signal(Signal::HUP);
@@ -97,7 +97,7 @@ async fn a_file_with_a_mistake() {
 
 #[tokio::test]
 async fn two_gateways_that_lock_otherwise() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("differ");
     let first = Gateway::start(&site.policy("gw-1")).await;
     let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
@@ -105,7 +105,7 @@ async fn two_gateways_that_lock_otherwise() {
     here.looks_at(&[first.admin, second.admin]).await;
     let refused = here.fires("FencegateRoutesRefused").await;
     let differ = here.fires("FencegateConfigsDiffer").await;
-    let walk = Walk::of(&refused).with("/etc/fencegate/policy.yaml", second.file().display());
+    let walk = RunbookWalk::of(&refused).with("/etc/fencegate/policy.yaml", second.file().display());
     walk.through().await;
     second.rewrite(&site.policy("gw-2"));
     assert_eq!(second.reload(&[]).await.0, Some(0));
@@ -115,7 +115,7 @@ async fn two_gateways_that_lock_otherwise() {
 
 #[tokio::test]
 async fn a_filter_whose_clock_is_wrong() {
-    let (watch, site, clock) = (Watch::shared().await, Site::fresh().await, SteppedClock::right());
+    let (watch, site, clock) = (AlertWatch::shared().await, TestSite::fresh().await, SteppedClock::right());
     let here = watch.installation("clock");
     let file = json!({
         "version": 1,
@@ -125,22 +125,22 @@ async fn a_filter_whose_clock_is_wrong() {
         "filter": {"clock_error": "500ms"},
         "unfenced": ["GET"],
     });
-    let launch = guard::Launch::before(site.zookeeper).reading(Policy::of_yaml(&file.to_string()));
+    let launch = guard::GuardLaunch::before(site.zookeeper).reading(TestPolicy::of_yaml(&file.to_string()));
     let filter = launch.timed_by(&clock).start().await;
     let endpoint = json!([format!("http://{}", filter.public)]);
     let gateway = Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoint)).await;
     here.looks_at(&[gateway.admin]).await;
     clock.set_wall(20);
-    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
     let firing = here.fires("FencegateClockOffset").await;
     clock.set_wall(0);
-    assert_eq!(gateway.send(&Ask::get("/x")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
     here.ends(&firing).await;
 }
 
 #[tokio::test]
 async fn a_certificate_that_ends_soon() {
-    let (watch, site, authority) = (Watch::shared().await, Site::fresh().await, Authority::new());
+    let (watch, site, authority) = (AlertWatch::shared().await, TestSite::fresh().await, TestCa::new());
     let (here, folder) = (watch.installation("certificate"), scratch::place());
     let week = Duration::from_secs(7 * 86_400);
     let (certificate, key) = authority.sign_for(&["pay.example"], week).write(folder.path(), "a");
@@ -155,14 +155,14 @@ async fn a_certificate_that_ends_soon() {
 
 #[tokio::test]
 async fn a_state_that_cannot_be_written() {
-    let (watch, site, home) = (Watch::shared().await, Site::fresh().await, scratch::place());
+    let (watch, site, home) = (AlertWatch::shared().await, TestSite::fresh().await, scratch::place());
     let here = watch.installation("state");
     let state = home.path().join("state");
     fs::create_dir(&state).expect("our own");
     let gateway = Gateway::start(&site.policy("gw-1").with("/state_dir", state.display().to_string())).await;
     here.looks_at(&[gateway.admin]).await;
     fs::remove_dir_all(&state).expect("our own");
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     let firing = here.fires("FencegateStateNotWritten").await;
     fs::create_dir(&state).expect("our own");
     here.ends(&firing).await;

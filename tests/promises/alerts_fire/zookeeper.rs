@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::Ask,
-    faulty_link::{Fate, FaultyLink, Operation},
+    client::TestRequest,
+    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::Gateway,
     patience::patiently,
-    runbook::Walk,
-    site::Site,
-    watch::{Firing, Watch},
+    runbook::RunbookWalk,
+    site::TestSite,
+    watch::{AlertWatch, FiringAlert},
 };
 
 #[tokio::test]
 async fn a_gateway_that_is_cut_off() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("cut");
-    let link = FaultyLink::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let gateway = Gateway::start(&site.policy("gw-1").through(link.address())).await;
     here.looks_at(&[gateway.admin]).await;
 
     // The connection of one session breaks, and the session finds no other connection.
     link.turn_away();
-    let broken = link.trap(Operation::Create, Fate::AnswerLost);
-    let asked = gateway.begin(Ask::post("/pay/7"));
+    let broken = link.trap(LockOperation::Create, OperationFault::AnswerLost);
+    let asked = gateway.begin(TestRequest::post("/pay/7"));
     broken.happened().await;
     let away = here.fires("FencegateZkSessionAway").await;
     let policy = gateway.file();
-    let walk = |firing: &Firing| {
-        Walk::of(firing)
+    let walk = |firing: &FiringAlert| {
+        RunbookWalk::of(firing)
             .with("127.0.0.1:9901", gateway.admin)
             .with("/etc/fencegate/policy.yaml", policy.display())
             .ending("fencegate era show", 1)
@@ -49,9 +49,9 @@ async fn a_gateway_that_is_cut_off() {
 
 #[tokio::test]
 async fn a_zookeeper_that_answers_slowly() {
-    let (watch, site) = (Watch::shared().await, Site::fresh().await);
+    let (watch, site) = (AlertWatch::shared().await, TestSite::fresh().await);
     let here = watch.installation("slow");
-    let link = FaultyLink::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let policy = site.policy("gw-1").with("/zookeeper/session_timeout", "6s");
     let gateway = Gateway::start(&policy.through(link.address())).await;
     here.looks_at(&[gateway.admin]).await;
@@ -63,8 +63,8 @@ async fn a_zookeeper_that_answers_slowly() {
 
 #[tokio::test]
 async fn a_zookeeper_that_was_restored() {
-    let watch = Watch::shared().await;
-    let (zookeeper, site) = Site::on_its_own().await;
+    let watch = AlertWatch::shared().await;
+    let (zookeeper, site) = TestSite::on_its_own().await;
     let here = watch.installation("restored");
     let gateway = site.gateway("gw-1").await;
     let (zookeeper, backup) = zookeeper.backed_up().await;
@@ -72,7 +72,7 @@ async fn a_zookeeper_that_was_restored() {
     here.looks_at(&[gateway.admin]).await;
     for account in 0..60 {
         gateway.becomes_ready().await;
-        gateway.send(&Ask::post(&format!("/pay/{account}"))).await;
+        gateway.send(&TestRequest::post(&format!("/pay/{account}"))).await;
     }
     let _zookeeper = zookeeper.restored(&backup).await;
     let firing = here.fires("FencegateRolledBack").await;
@@ -85,7 +85,7 @@ async fn a_zookeeper_that_was_restored() {
     };
     patiently("the sessions of before to end", ended, || gateway.log()).await;
     // The mark in `meta` says how far tokens had come, so any number does.
-    let walk = Walk::of(&firing).with("E", 123_456_789);
+    let walk = RunbookWalk::of(&firing).with("E", 123_456_789);
     walk.with("/etc/fencegate/policy.yaml", gateway.file().display()).through().await;
     here.ends(&firing).await;
 }

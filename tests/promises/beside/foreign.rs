@@ -9,15 +9,15 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use fencegate::demo::child::{Child, Signal};
-use fencegate_tests::{curator::class_path, patience::PATIENCE, site::Site};
+use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_tests::{curator::class_path, patience::PATIENCE, site::TestSite};
 use tokio::task::spawn_blocking;
 
 use super::super::{clients::venv, middleware::kept};
 
 /// The lock that the program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ForeignLock {
     CuratorMutex,
     CuratorWrite,
     CuratorRead,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 /// The program takes turns until this value is dropped.
-pub(super) struct Program(Arc<Child>);
+pub(super) struct ForeignProgram(Arc<ChildProcess>);
 
 const SOURCES: [(&str, &str); 2] =
     [("Foreign.java", include_str!("Foreign.java")), ("Service.java", include_str!("Service.java"))];
@@ -56,30 +56,30 @@ static CLASSES: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// Where the lock of account 7 is.
-pub(super) fn lock_path(site: &Site) -> String {
+pub(super) fn lock_path(site: &TestSite) -> String {
     format!("/beside{}/locks/7", site.root)
 }
 
-impl Program {
+impl ForeignProgram {
     /// Starts at the lock of account 7. `name`: the program's door at the origin. `pause`: milliseconds between two
     /// turns.
-    pub(super) async fn start(site: &Site, kind: Kind, name: &str, pause: u32) -> Self {
+    pub(super) async fn start(site: &TestSite, kind: ForeignLock, name: &str, pause: u32) -> Self {
         Self::at(site, kind, name, &lock_path(site), pause).await
     }
 
-    pub(super) async fn at(site: &Site, kind: Kind, name: &str, path: &str, pause: u32) -> Self {
+    pub(super) async fn at(site: &TestSite, kind: ForeignLock, name: &str, path: &str, pause: u32) -> Self {
         let (word, program) = match kind {
-            Kind::CuratorMutex => ("mutex", java("Foreign").await),
-            Kind::CuratorWrite => ("write", java("Foreign").await),
-            Kind::CuratorRead => ("read", java("Foreign").await),
-            Kind::KazooLock => ("lock", Self::python().await),
-            Kind::KazooWrite => ("write", Self::python().await),
-            Kind::KazooRead => ("read", Self::python().await),
+            ForeignLock::CuratorMutex => ("mutex", java("Foreign").await),
+            ForeignLock::CuratorWrite => ("write", java("Foreign").await),
+            ForeignLock::CuratorRead => ("read", java("Foreign").await),
+            ForeignLock::KazooLock => ("lock", Self::python().await),
+            ForeignLock::KazooWrite => ("write", Self::python().await),
+            ForeignLock::KazooRead => ("read", Self::python().await),
         };
         let (server, url) = (site.zookeeper.to_string(), format!("http://{}/pay/7", site.origin.door(name)));
         let arguments = [word, &server, path, &url, "account/7", &pause.to_string()].map(str::to_owned);
         let (first, rest) = program.split_first().expect("a program");
-        let child = Child::spawn(first, rest.iter().chain(&arguments)).expect("setpriv");
+        let child = ChildProcess::spawn(first, rest.iter().chain(&arguments)).expect("setpriv");
         let child = Arc::new(child);
         let waiting = child.clone();
         let up = spawn_blocking(move || waiting.wait_line(|line| line == "UP", PATIENCE));
@@ -117,19 +117,19 @@ async fn java(class: &str) -> Vec<String> {
 }
 
 /// A service that takes Curator's lock for requests that no gateway has one for. Dropping it ends it.
-pub(super) struct Service {
+pub(super) struct JavaService {
     pub(super) address: SocketAddr,
-    _child: Arc<Child>,
+    _child: Arc<ChildProcess>,
 }
 
-impl Service {
+impl JavaService {
     /// `locks`: the path above the locks of accounts; `door`: what it is called at the origin.
-    pub(super) async fn start(site: &Site, locks: &str, door: &str) -> Self {
+    pub(super) async fn start(site: &TestSite, locks: &str, door: &str) -> Self {
         let program = java("Service").await;
         let (server, url) = (site.zookeeper.to_string(), format!("http://{}", site.origin.door(door)));
         let arguments = [server, locks.to_owned(), url];
         let (first, rest) = program.split_first().expect("a program");
-        let child = Arc::new(Child::spawn(first, rest.iter().chain(&arguments)).expect("setpriv"));
+        let child = Arc::new(ChildProcess::spawn(first, rest.iter().chain(&arguments)).expect("setpriv"));
         let waiting = child.clone();
         let up = spawn_blocking(move || waiting.wait_line(|line| line.starts_with("UP "), PATIENCE));
         let line = up.await.expect("no panic").expect("it connects");

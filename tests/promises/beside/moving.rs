@@ -7,19 +7,19 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
     history::History,
-    load::{Load, Plan, Told},
-    origin::Log,
-    policy::Policy,
-    site::Site,
+    load::{AttemptResult, Load, LoadPlan},
+    origin::OriginLog,
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
 use super::{
     super::migrate_key::{by_account, turns},
-    foreign::Service,
+    foreign::JavaService,
 };
 
 /// What the fence of the route says from the second step on. With the first one the service has learnt to leave its lock alone.
@@ -41,16 +41,16 @@ fn fences(locks: &str) -> [Value; 4] {
 }
 
 /// Each operation is asked for by two clients, about at the same time.
-fn asked_for_twice(path: &str) -> Ask {
+fn asked_for_twice(path: &str) -> TestRequest {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let operation = ASKED.fetch_add(1, Ordering::Relaxed) / 2;
-    Ask::post(path).field(OPERATION, &format!("operation-{operation}"))
+    TestRequest::post(path).field(OPERATION, &format!("operation-{operation}"))
 }
 
 const OPERATION: &str = "idempotency-key";
 
 /// Asserts that each operation was done once. A repeat may be told that the operation is done or at work.
-fn assert_done_once(site: &Site, told: &[Told]) {
+fn assert_done_once(site: &TestSite, told: &[AttemptResult]) {
     let mut repeats = BTreeMap::<String, usize>::new();
     for told in told {
         let answer = told.answer.as_ref().expect("an answer");
@@ -69,28 +69,28 @@ fn assert_done_once(site: &Site, told: &[Told]) {
 }
 
 /// A gateway before the service, at one of the steps.
-fn behind(site: &Site, service: &Service, (name, fence): (&str, &Value)) -> Policy {
+fn behind(site: &TestSite, service: &JavaService, (name, fence): (&str, &Value)) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", service.address)]))
         .with("/routes/0/fence", fence.clone())
 }
 
 /// The keys that requests came under.
-fn taken(log: &Log) -> BTreeSet<String> {
+fn taken(log: &OriginLog) -> BTreeSet<String> {
     log.records.iter().filter_map(|record| record.key()).map(str::to_owned).collect()
 }
 
 #[tokio::test]
 async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
-    let service = Service::start(&site, &locks, "service").await;
+    let service = JavaService::start(&site, &locks, "service").await;
     let step = |name: &str, fence: &Value| behind(&site, &service, (name, fence));
     let fences = fences(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[0]), &step("gw-2", &fences[0])).await;
-    let load = Load::start("through", &Plan::paying(&[&one, &two], 3, 6, 100_000));
+    let load = Load::start("through", &LoadPlan::paying(&[&one, &two], 3, 6, 100_000));
     // Jobs that have always called the service itself.
-    let direct = Plan { gateways: vec![service.address], ..Plan::paying(&[&one], 3, 3, 100_000) };
+    let direct = LoadPlan { gateways: vec![service.address], ..LoadPlan::paying(&[&one], 3, 3, 100_000) };
     let mut direct = Some(Load::start("direct", &direct));
     let served = async || site.origin.request("/pay/0", site.origin.count("/pay/0") + 10).await;
     served().await;
@@ -122,15 +122,15 @@ async fn a_service_that_took_curators_lock_moves_behind_gateways_under_load() {
 /// no operations.
 #[tokio::test]
 async fn no_operation_is_done_twice_while_the_lock_moves_from_curators_to_the_gateways() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let locks = format!("/moving{}/locks", site.root);
-    let service = Service::start(&site, &locks, "service").await;
+    let service = JavaService::start(&site, &locks, "service").await;
     let step = |name: &str, fence: &Value| {
         behind(&site, &service, (name, fence)).with("/routes/0/fence/once", json!({"store": "zookeeper"}))
     };
     let fences = fences(&locks);
     let (one, two) = Gateway::start_both(&step("gw-1", &fences[1]), &step("gw-2", &fences[1])).await;
-    let paying = Plan { paths: vec!["/pay/7".into()], ..Plan::paying(&[&one, &two], 1, 6, 100_000) };
+    let paying = LoadPlan { paths: vec!["/pay/7".into()], ..LoadPlan::paying(&[&one, &two], 1, 6, 100_000) };
     let load = Load::of(asked_for_twice, "twice", &paying);
     let served = async || site.origin.request("/pay/7", site.origin.count("/pay/7") + 10).await;
     served().await;

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use fencegate::explain::Explained;
-use fencegate_tests::{origin::Record, wire::Message};
+use fencegate::explain::Explanation;
+use fencegate_tests::{origin::RequestRecord, wire::WireMessage};
 use serde_json::Value;
 
-use super::spelled::{HOST, Spelled};
+use super::spelled::{HOST, SpelledRequest};
 
 /// Compares the explanation with the answer and the record.
-pub(super) fn compare(said: &Explained, spelled: &Spelled, came: &Message, record: Option<&Record>) {
+pub(super) fn compare(
+    said: &Explanation,
+    spelled: &SpelledRequest,
+    came: &WireMessage,
+    record: Option<&RequestRecord>,
+) {
     let context = || format!("{spelled:?}\nsaid {said:#?}\ncame {came:?}\nrecorded {record:?}");
     let status: u16 = came.word(1).parse().expect("a status");
     match (&said.refused, said.answered, &said.sent) {
@@ -40,7 +45,7 @@ pub(super) fn compare(said: &Explained, spelled: &Spelled, came: &Message, recor
 
 /// The fields of a record, with names in lower case. Values that differ in each run, such as tokens, become
 /// placeholders.
-fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
+fn fields_of(record: &RequestRecord) -> BTreeSet<(String, String)> {
     let plain = |(name, value): &(String, String)| match name.to_lowercase().as_str() {
         name @ "fencing-token" => (name.to_owned(), "<token>".to_owned()),
         name @ "fencing-not-after" => (name.to_owned(), "<not-after>".to_owned()),
@@ -57,7 +62,7 @@ fn fields_of(record: &Record) -> BTreeSet<(String, String)> {
 
 /// The fields that the service should get: the client's own fields except those that the gateway removes, and the
 /// added fields.
-fn expected(said: &Explained, spelled: &Spelled) -> BTreeSet<(String, String)> {
+fn expected(said: &Explanation, spelled: &SpelledRequest) -> BTreeSet<(String, String)> {
     let sent = said.sent.as_ref().expect("it is sent");
     let written = spelled.fields.iter().filter_map(|field| field.split_once(':'));
     let written = written.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
@@ -72,7 +77,7 @@ fn expected(said: &Explained, spelled: &Spelled) -> BTreeSet<(String, String)> {
 }
 
 /// Compares the explanation with the line of the gateway in its access log.
-pub(super) fn compare_line(said: &Explained, line: &Value) {
+pub(super) fn compare_line(said: &Explanation, line: &Value) {
     let context = || format!("said {said:#?}\nwritten {line:#}");
     assert_eq!(
         line["route"].as_str().unwrap_or("none"),

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
-    client::Raw,
+    client::RawClient,
     gateway::Gateway,
-    guarded::{Guarded, operator},
-    origin::{Act, Reply},
-    policy::Policy,
+    guarded::{GuardedSite, operator},
+    origin::{Act, OriginReply},
+    policy::TestPolicy,
     scratch,
-    site::Site,
-    wire::Message,
+    site::TestSite,
+    wire::WireMessage,
 };
 use serde_json::{Value, json};
 
@@ -21,15 +21,15 @@ use super::{
     INVENTORY, MINIMAL, PAYMENTS,
     compare::{compare, compare_line},
     explained,
-    spelled::{Dice, HOST, Spelled},
+    spelled::{HOST, SmallRng, SpelledRequest},
 };
 
 const TENANTS: &str = include_str!("../../../policies/examples/multi-tenant.yaml");
 
 /// An example as it is written, where this test has its servers. At level `guard`, the recording upstream announces itself
 /// as a guard, so that what is recorded is what the gateway sends.
-fn local(example: &str, level: Option<&str>, site: &Site, key: &str) -> Policy {
-    let mut policy = Policy::of_yaml(example)
+fn local(example: &str, level: Option<&str>, site: &TestSite, key: &str) -> TestPolicy {
+    let mut policy = TestPolicy::of_yaml(example)
         .with("/name", "gw-1")
         .with("/listeners/public/address", "127.0.0.1:0")
         .with("/admin", json!({"address": "127.0.0.1:0"}))
@@ -68,7 +68,7 @@ fn names(example: &str) -> Vec<String> {
 }
 
 /// Sets the announcement that gateways get when they ask the recording upstream whether it is a guard.
-fn announce(guarded: &Guarded) {
+fn announce(guarded: &GuardedSite) {
     let announcement = Announcement {
         format: 1,
         store: "recorded".into(),
@@ -83,12 +83,12 @@ fn announce(guarded: &Guarded) {
         up: None,
     };
     let body = serde_json::to_vec(&announcement).expect("plain fields");
-    let reply = Reply::with_body(body).field("content-type", "application/json");
+    let reply = OriginReply::with_body(body).field("content-type", "application/json");
     guarded.site.origin.script(ANNOUNCEMENT, std::iter::repeat_n(Act::now(reply), 2000));
 }
 
-async fn answer(gateway: &Gateway, spelled: &Spelled) -> Message {
-    let mut connection = Raw::connect(gateway.public).await.expect("a connection");
+async fn answer(gateway: &Gateway, spelled: &SpelledRequest) -> WireMessage {
+    let mut connection = RawClient::connect(gateway.public).await.expect("a connection");
     connection.say(spelled.bytes(HOST)).await.expect("sent");
     let mut answer = connection.head().await.expect("an answer");
     // Such an answer has no body, although its fields do not say so.
@@ -99,7 +99,7 @@ async fn answer(gateway: &Gateway, spelled: &Spelled) -> Message {
 }
 
 /// What came of all requests of an example.
-struct Agreed {
+struct AgreementCounts {
     sent: usize,
     fenced: usize,
     /// Compared with the access log.
@@ -108,23 +108,23 @@ struct Agreed {
 
 const ROLLS: usize = 200;
 
-async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> Agreed {
-    let guarded = Guarded::fresh().await;
+async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) -> AgreementCounts {
+    let guarded = GuardedSite::fresh().await;
     announce(&guarded);
     let (site, home) = (&guarded.site, scratch::place());
     let key = home.path().join("key.json").display().to_string();
     operator(&["keys", "new", &key]).await;
     let policy = local(example, level, site, &key);
     let loaded = file::load(&policy.to_string());
-    let plan: plan::Gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    let plan: plan::GatewayPlan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let gateway = Gateway::start(&policy).await;
     let tree = site.tree().await;
     let followed = tree.follow_locks().await;
-    let mut dice = Dice(seed);
+    let mut dice = SmallRng(seed);
     let (mut agreed, mut asked, mut locks) =
-        (Agreed { sent: 0, fenced: 0, written: 0 }, Vec::new(), BTreeSet::new());
+        (AgreementCounts { sent: 0, fenced: 0, written: 0 }, Vec::new(), BTreeSet::new());
     for number in 0..ROLLS {
-        let spelled = Spelled::roll(&mut dice, number, paths);
+        let spelled = SpelledRequest::roll(&mut dice, number, paths);
         let said = explained(&plan, &spelled.ask(HOST));
         let came = answer(&gateway, &spelled).await;
         let record = {
@@ -156,8 +156,8 @@ async fn agree(example: &str, level: Option<&str>, paths: &[&str], seed: u64) ->
 }
 
 /// Asserts that the random requests were varied enough for a comparison.
-fn assert_told(agreed: &Agreed) {
-    let Agreed { sent, fenced, written } = *agreed;
+fn assert_told(agreed: &AgreementCounts) {
+    let AgreementCounts { sent, fenced, written } = *agreed;
     assert!((20..=190).contains(&sent), "{sent} of {ROLLS} were sent: the dice prove little");
     assert!(fenced >= 5, "{fenced} of {ROLLS} took a lock: the dice prove little");
     assert!(written >= 40, "{written} of {ROLLS} were found in the access log: the dice prove little");

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use fencegate::explain::SampleRequest;
 
 /// SplitMix64: the same requests in every run.
-pub(super) struct Dice(pub(super) u64);
+pub(super) struct SmallRng(pub(super) u64);
 
-impl Dice {
+impl SmallRng {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -25,7 +25,7 @@ pub(super) const HOST: &str = "b.shops.example";
 
 /// A request as it is spelled on the wire.
 #[derive(Debug)]
-pub(super) struct Spelled {
+pub(super) struct SpelledRequest {
     pub(super) line: String,
     pub(super) fields: Vec<String>,
     pub(super) body: &'static str,
@@ -89,12 +89,12 @@ const BODIES: [&str; 8] = [
 ];
 
 /// Most of them plain, so that enough requests get as far as a lock.
-fn value(dice: &mut Dice) -> &'static str {
+fn value(dice: &mut SmallRng) -> &'static str {
     if dice.roll(4) > 0 { dice.one(&VALUES[..4]) } else { dice.one(&VALUES) }
 }
 
-impl Spelled {
-    pub(super) fn roll(dice: &mut Dice, number: usize, paths: &[&str]) -> Self {
+impl SpelledRequest {
+    pub(super) fn roll(dice: &mut SmallRng, number: usize, paths: &[&str]) -> Self {
         let path = dice.one(paths).replace("{}", value(dice)).replace("{2}", value(dice));
         let mut fields: Vec<String> = (0..dice.roll(4)).map(|_| dice.one(&FIELDS).to_owned()).collect();
         if dice.roll(3) > 0 {

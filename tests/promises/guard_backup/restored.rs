@@ -2,36 +2,36 @@
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path, time::Duration};
 
-use fencegate::demo::child::{Child, Signal};
-use fencegate_guard::store::{Epochs, Redb, Store as _};
+use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_guard::store::{Epochs, RedbStore, Store as _};
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, write_policy},
-    guard::{Beside, Dispatch, FLOOR, Guard, assert_refused},
-    guarded::{Guarded, quick},
+    guard::{FLOOR, Guard, GuardFixture, StampedRequest, assert_refused},
+    guarded::{GuardedSite, quick},
     patience::{PATIENCE, patiently},
-    process::Process,
+    process::TestProcess,
     scratch,
 };
 use tokio::task::spawn_blocking;
 
-use super::scene::{Elsewhere, Kept};
+use super::scene::{BackupFixture, RestoreTarget};
 
 /// Asserts that a token which is new to every store is refused by the quarantine.
 async fn is_closed(guard: &Guard, epoch: u64) {
-    let answer = guard.send(&Dispatch::new("never/seen", epoch).post("/early")).await;
+    let answer = guard.send(&StampedRequest::new("never/seen", epoch).post("/early")).await;
     assert_refused(&answer, "quarantine");
 }
 
 /// The answer of a gateway that repeats its request. The gateway is refused while the quarantine of the store lasts.
-async fn served(gateway: &Gateway, path: &str) -> Answer {
+async fn served(gateway: &Gateway, path: &str) -> ClientResponse {
     let asked = async {
         loop {
-            let answer = gateway.send(&Ask::post(path)).await;
+            let answer = gateway.send(&TestRequest::post(path)).await;
             if answer.status == 200 {
                 return answer;
             }
-            assert_eq!(answer.outcome(), Some(Outcome::NotDispatched), "{answer:?}");
+            assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched), "{answer:?}");
         }
     };
     patiently("to be let in again", asked, || gateway.log()).await
@@ -39,8 +39,8 @@ async fn served(gateway: &Gateway, path: &str) -> Answer {
 
 #[tokio::test]
 async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
-    let guarded = Guarded::fresh().await;
-    let kept = Kept::of(quick(guarded.launch().await)).await;
+    let guarded = GuardedSite::fresh().await;
+    let kept = BackupFixture::of(quick(guarded.launch().await)).await;
     let policy = guarded.policy("gw-1", &[kept.guard.public]).keeping("60s");
     let gateway = Gateway::start(&policy).await;
     let site = &guarded.site;
@@ -49,7 +49,7 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
     // One key has a newer token than in the backup, and one is not in it.
     served(&gateway, "/pay/8").await;
     let second = Gateway::start(&guarded.policy("gw-2", &[kept.guard.public])).await;
-    let asked = second.begin(Ask::post("/pay/7"));
+    let asked = second.begin(TestRequest::post("/pay/7"));
     let next = site.origin.request("/pay/7", 2).await.stamped();
     assert_eq!(asked.answer().await.status, 200);
     let last = site.origin.request("/pay/8", 1).await.stamped();
@@ -57,7 +57,7 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
 
     let address = kept.guard.public;
     let launch = kept.guard.dies().await;
-    let elsewhere = Elsewhere::lost(launch, &kept.backup);
+    let elsewhere = RestoreTarget::lost(launch, &kept.backup);
     let home = scratch::place();
     let file = write_policy(home.path(), &policy.to_string()).display().to_string();
     let told = elsewhere.restored(&["--policy", &file]).await;
@@ -70,10 +70,10 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
     is_closed(&guard, floor + 1000).await;
     let ready = guard.admin("/ready").await;
     assert!(String::from_utf8_lossy(&ready.body).contains("made of a backup"), "{ready:?}");
-    Process::becomes_ready(&guard).await;
+    TestProcess::becomes_ready(&guard).await;
     for key in ["account/7", "account/8", "account/9"] {
         for epoch in [next.number(), last.number(), newest, floor] {
-            let stale = guard.send(&Dispatch::new(key, epoch).g(99).post("/stale")).await;
+            let stale = guard.send(&StampedRequest::new(key, epoch).g(99).post("/stale")).await;
             assert_refused(&stale, "floor");
         }
     }
@@ -88,29 +88,29 @@ async fn after_a_restore_no_token_of_before_passes_and_gateways_follow() {
 
 #[tokio::test]
 async fn an_operation_of_before_is_answered_as_ever_and_one_of_after_is_not_known() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
-    kept.executes(&Dispatch::new("a", 20).once(1), "/before").await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
+    kept.executes(&StampedRequest::new("a", 20).once(1), "/before").await;
     kept.backed_up().await;
-    kept.executes(&Dispatch::new("a", 30).once(2), "/after").await;
-    let elsewhere = Elsewhere::lost(kept.guard.dies().await, &kept.backup);
+    kept.executes(&StampedRequest::new("a", 30).once(2), "/after").await;
+    let elsewhere = RestoreTarget::lost(kept.guard.dies().await, &kept.backup);
     elsewhere.restored(&["--floor", "40"]).await;
     let guard = elsewhere.launch.start().await;
-    Process::becomes_ready(&guard).await;
-    let repeat = guard.send(&Dispatch::new("a", 50).once(1).post("/before")).await;
+    TestProcess::becomes_ready(&guard).await;
+    let repeat = guard.send(&StampedRequest::new("a", 50).once(1).post("/before")).await;
     assert_eq!((repeat.status, beside.origin.count("/before")), (200, 1), "{repeat:?}");
     // This operation came after the backup, so the restored store cannot know it. The documents tell the operator to
     // ask the service.
-    let repeat = guard.send(&Dispatch::new("a", 51).once(2).post("/after")).await;
+    let repeat = guard.send(&StampedRequest::new("a", 51).once(2).post("/after")).await;
     assert_eq!((repeat.status, beside.origin.count("/after")), (200, 2));
 }
 
 #[tokio::test]
 async fn what_a_restore_loses_is_said() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
     kept.backed_up().await;
-    let elsewhere = Elsewhere::lost(kept.guard.stops().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.stops().await, &kept.backup);
     let (code, out, log) = elsewhere.restores(&["--floor", "40"]).await;
     assert_eq!(code, Some(0), "{log}");
     for part in ["CARRIED OUT AGAIN", "No other guard", "lets nothing in for 3s", "floor        40"] {
@@ -120,14 +120,14 @@ async fn what_a_restore_loses_is_said() {
 
 #[tokio::test]
 async fn what_is_not_a_whole_backup_makes_no_store() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
     for n in 0..20 {
-        kept.executes(&Dispatch::new(&format!("k/{n}"), 20).once(n), "/pay").await;
+        kept.executes(&StampedRequest::new(&format!("k/{n}"), 20).once(n), "/pay").await;
     }
     kept.backed_up().await;
     let whole = fs::read(&kept.backup).expect("there");
-    let elsewhere = Elsewhere::lost(kept.guard.stops().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.stops().await, &kept.backup);
     let floor = ["--floor", "40"];
     for length in [0, 10, whole.len() / 2, whole.len() - 1] {
         fs::write(&elsewhere.backup, &whole[..length]).expect("our own file");
@@ -145,13 +145,13 @@ async fn what_is_not_a_whole_backup_makes_no_store() {
 
 #[tokio::test]
 async fn a_restore_that_is_killed_leaves_no_store_and_can_be_done_again() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
     for n in 0..20 {
-        kept.executes(&Dispatch::new("a", 20 + n).once(n), "/pay").await;
+        kept.executes(&StampedRequest::new("a", 20 + n).once(n), "/pay").await;
     }
     kept.backed_up().await;
-    let elsewhere = Elsewhere::lost(kept.guard.dies().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.dies().await, &kept.backup);
     let words = [
         "FAILPOINTS=amid_restore=1*sleep(60000)".to_owned(),
         scratch::binaries().join("fencegate").display().to_string(),
@@ -163,7 +163,7 @@ async fn a_restore_that_is_killed_leaves_no_store_and_can_be_done_again() {
         "--floor".into(),
         "60".into(),
     ];
-    let child = Child::spawn("env", words).expect("setpriv");
+    let child = ChildProcess::spawn("env", words).expect("setpriv");
     let (child, stands) = spawn_blocking(move || {
         let stands = child.wait_line(|line| line.contains("amid_restore"), PATIENCE);
         (child, stands)
@@ -188,26 +188,26 @@ async fn a_restore_that_is_killed_leaves_no_store_and_can_be_done_again() {
     elsewhere.restored(&["--floor", "60"]).await;
     assert!(!half.exists());
     let guard = elsewhere.launch.start().await;
-    Process::becomes_ready(&guard).await;
-    let repeat = guard.send(&Dispatch::new("a", 70).once(3).post("/pay")).await;
+    TestProcess::becomes_ready(&guard).await;
+    let repeat = guard.send(&StampedRequest::new("a", 70).once(3).post("/pay")).await;
     assert_eq!((repeat.status, beside.origin.count("/pay")), (200, 20));
 }
 
 #[tokio::test]
 async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_it() {
-    let beside = Beside::fresh().await;
-    let kept = Kept::before(&beside).await;
-    kept.executes(&Dispatch::new("a", 20), "/pay").await;
+    let beside = GuardFixture::fresh().await;
+    let kept = BackupFixture::before(&beside).await;
+    kept.executes(&StampedRequest::new("a", 20), "/pay").await;
     kept.backed_up().await;
-    kept.executes(&Dispatch::new("a", 50), "/pay").await;
-    let there = Elsewhere::at(kept.guard.launch().clone(), &kept.backup);
+    kept.executes(&StampedRequest::new("a", 50), "/pay").await;
+    let there = RestoreTarget::at(kept.guard.launch().clone(), &kept.backup);
     let floor = ["--floor", "60"];
     for more in [&floor[..], &["--floor", "60", "--replace"]] {
         let (code, _, log) = there.restores(more).await;
         assert_eq!(code, Some(1), "{log}");
         assert!(log.contains("FG0614"), "{log}");
     }
-    kept.executes(&Dispatch::new("a", 51), "/pay").await;
+    kept.executes(&StampedRequest::new("a", 51), "/pay").await;
     kept.guard.stops().await;
     there.refuses(&floor, "--replace").await;
     // The old store has seen more than the backup.
@@ -216,7 +216,7 @@ async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_
     assert!(log.contains("FG0615"), "{log}");
     let told = there.restored(&["--floor", "60", "--replace"]).await;
     let aside = told["moved_aside"].as_str().expect("a path");
-    let old = Redb::open(Path::new(aside)).expect("a store").load(Duration::ZERO).expect("readable");
+    let old = RedbStore::open(Path::new(aside)).expect("a store").load(Duration::ZERO).expect("readable");
     let highest = old.marks.values().map(Epochs::highest).max();
     assert_eq!((highest, old.floor), (Some(51), FLOOR), "it is what it was");
 
@@ -230,11 +230,11 @@ async fn a_store_that_is_there_is_not_lost_and_a_guard_at_work_is_not_robbed_of_
 
 #[tokio::test]
 async fn a_floor_that_is_too_low_is_refused_and_so_is_another_zookeeper() {
-    let guarded = Guarded::fresh().await;
-    let kept = Kept::of(quick(guarded.launch_of("0123456789abcdef0123456789abcdef").await)).await;
-    kept.executes(&Dispatch::new("a", guarded.floor + 50), "/pay").await;
+    let guarded = GuardedSite::fresh().await;
+    let kept = BackupFixture::of(quick(guarded.launch_of("0123456789abcdef0123456789abcdef").await)).await;
+    kept.executes(&StampedRequest::new("a", guarded.floor + 50), "/pay").await;
     kept.backed_up().await;
-    let elsewhere = Elsewhere::lost(kept.guard.stops().await, &kept.backup);
+    let elsewhere = RestoreTarget::lost(kept.guard.stops().await, &kept.backup);
     elsewhere.refuses(&["--floor", &(guarded.floor + 49).to_string()], "FG0615").await;
     let home = scratch::place();
     let file = write_policy(home.path(), &guarded.site.policy("operator").to_string()).display().to_string();

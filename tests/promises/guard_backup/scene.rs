@@ -7,33 +7,33 @@ use std::{
 
 use fencegate_tests::{
     gateway::{command, write_policy},
-    guard::{Beside, Dispatch, Guard, Launch},
+    guard::{Guard, GuardFixture, GuardLaunch, StampedRequest},
     guarded::quick,
 };
 use serde_json::Value;
 
 /// Exit code, stdout, stderr.
-pub(super) type Said = (Option<i32>, String, String);
+pub(super) type CommandOutput = (Option<i32>, String, String);
 
-pub(super) async fn said(arguments: &[&str]) -> Said {
+pub(super) async fn said(arguments: &[&str]) -> CommandOutput {
     let output = command(arguments).await.expect("started");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// A guard whose operators have to show a token, and what it takes to ask it.
-pub(super) struct Kept {
+pub(super) struct BackupFixture {
     pub(super) guard: Guard,
     pub(super) token: String,
     pub(super) backup: PathBuf,
 }
 
-impl Kept {
-    pub(super) async fn before(beside: &Beside) -> Self {
+impl BackupFixture {
+    pub(super) async fn before(beside: &GuardFixture) -> Self {
         Self::of(quick(beside.launch().await)).await
     }
 
-    pub(super) async fn of(launch: Launch) -> Self {
+    pub(super) async fn of(launch: GuardLaunch) -> Self {
         let launch = launch.asking_for_a_token();
         let guard = launch.start().await;
         let token = launch.token_file().display().to_string();
@@ -45,7 +45,7 @@ impl Kept {
         ["guard", "backup", &file, "--admin", &admin, "--token-file", &self.token].map(str::to_owned).into()
     }
 
-    pub(super) async fn backs_up(&self, more: &[&str]) -> Said {
+    pub(super) async fn backs_up(&self, more: &[&str]) -> CommandOutput {
         let words = self.words();
         let words: Vec<&str> = words.iter().map(String::as_str).chain(more.iter().copied()).collect();
         said(&words).await
@@ -65,7 +65,7 @@ impl Kept {
         assert!(backups.is_empty(), "{backups:?}");
     }
 
-    pub(super) async fn executes(&self, dispatch: &Dispatch, path: &str) {
+    pub(super) async fn executes(&self, dispatch: &StampedRequest, path: &str) {
         assert_eq!(self.guard.send(&dispatch.post(path)).await.status, 200);
     }
 }
@@ -76,25 +76,25 @@ pub(super) fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Another machine, without the store.
-pub(super) struct Elsewhere {
-    pub(super) launch: Launch,
+pub(super) struct RestoreTarget {
+    pub(super) launch: GuardLaunch,
     pub(super) file: PathBuf,
     pub(super) backup: PathBuf,
 }
 
-impl Elsewhere {
+impl RestoreTarget {
     /// The machine on which the store of this guard was lost.
-    pub(super) fn lost(launch: Launch, backup: &Path) -> Self {
+    pub(super) fn lost(launch: GuardLaunch, backup: &Path) -> Self {
         fs::remove_file(launch.store()).expect("it was there");
         Self::at(launch, backup)
     }
 
-    pub(super) fn at(launch: Launch, backup: &Path) -> Self {
+    pub(super) fn at(launch: GuardLaunch, backup: &Path) -> Self {
         let file = write_policy(launch.home(), &launch.file().to_string());
         Self { launch, file, backup: backup.to_owned() }
     }
 
-    pub(super) async fn restores(&self, more: &[&str]) -> Said {
+    pub(super) async fn restores(&self, more: &[&str]) -> CommandOutput {
         let (backup, file) = (self.backup.display().to_string(), self.file.display().to_string());
         said(&[&["guard", "restore", &backup, "-c", &file], more].concat()).await
     }

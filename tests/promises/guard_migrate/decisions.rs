@@ -4,14 +4,14 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    Rules,
-    moving::{Intent, Move},
-    postgres::{Place, SCHEMA},
-    register::{Claim, DispatchId, Ended, Register, Settled},
-    store::{Change, CleanStop, FORMAT, Identity, OpenDoubt, Redb, Store},
+    GuardConfig,
+    moving::{MigrationMode, StoreMigration},
+    postgres::{PostgresConfig, SCHEMA},
+    register::{AdmissionTable, AdmitDecision, Claim, DispatchEnd, DispatchId},
+    store::{Change, CleanShutdown, FORMAT, RedbStore, Store, StoreIdentity, UnresolvedExecution},
 };
 use fencegate_process::{
-    clock::{Boot, Clock, ManualClock},
+    clock::{BootInstant, Clock, ManualClock},
     randomness::SystemRandomness,
 };
 use fencegate_tests::{
@@ -20,37 +20,37 @@ use fencegate_tests::{
 };
 
 use super::database;
-use crate::guard_shared_decisions::{Random, Two, claim};
+use crate::guard_shared_decisions::{RegisterPair, SmallRng, claim};
 
 /// A guard that is alone: its register, and its file, which is told each change.
-struct Alone {
-    register: Register,
-    file: Redb,
+struct FileGuard {
+    register: AdmissionTable,
+    file: RedbStore,
     clock: Arc<ManualClock>,
-    random: Random,
+    random: SmallRng,
     running: Vec<(Claim, DispatchId)>,
 }
 
 /// How it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum GuardEnd {
     InOrder,
     Killed,
 }
 
-impl Alone {
+impl FileGuard {
     fn new(path: &Path, clock: Arc<ManualClock>, seed: u64) -> Self {
-        let identity = Identity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
-        let file = Redb::init(path, &identity, FLOOR).expect("a new store");
+        let identity = StoreIdentity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
+        let file = RedbStore::init(path, &identity, FLOOR).expect("a new store");
         let remembered = file.load(TERMS.max_execution).expect("readable");
-        let register = Register::new(&remembered, clock.now(), TERMS.max_execution);
-        let mut alone = Self { register, file, clock, random: Random::seeded(seed), running: Vec::new() };
+        let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
+        let mut alone = Self { register, file, clock, random: SmallRng::seeded(seed), running: Vec::new() };
         // A new store lets nothing in at first, so this time is waited for.
         alone.pass(TERMS.max_execution + Duration::from_secs(1));
         alone
     }
 
-    fn now(&self) -> Boot {
+    fn now(&self) -> BootInstant {
         self.clock.now()
     }
 
@@ -71,7 +71,7 @@ impl Alone {
                 let claim = claim(&mut self.random, self.register.highest());
                 let Ok(changes) = self.register.announce(&claim, now) else { return };
                 self.write(&changes);
-                if let Ok((Settled::Running(id), changes)) = self.register.settle(&claim, now) {
+                if let Ok((AdmitDecision::Running(id), changes)) = self.register.settle(&claim, now) {
                     self.write(&changes);
                     self.running.push((claim, id));
                 }
@@ -80,7 +80,8 @@ impl Alone {
                 let which = self.random.next(self.running.len() as u64) as usize;
                 let (claim, id) = self.running.swap_remove(which);
                 let until = now + Duration::from_millis(1 + self.random.next(6000));
-                let ended = if self.random.one_in(2) { Ended::Known } else { Ended::InDoubt { until } };
+                let ended =
+                    if self.random.one_in(2) { DispatchEnd::Known } else { DispatchEnd::InDoubt { until } };
                 self.register.end(&claim, id, ended, now);
             }
             19 => {
@@ -97,20 +98,26 @@ impl Alone {
     }
 
     /// Ends as a guard that drains nothing.
-    fn ends(mut self, end: End) {
-        if end == End::Killed {
+    fn ends(mut self, end: GuardEnd) {
+        if end == GuardEnd::Killed {
             return;
         }
         let now = self.now();
         let changes = self.register.rest(Duration::ZERO, usize::MAX, now);
         self.write(&changes);
-        let whole = self.register.exact_marks(0, usize::MAX).into_iter().map(Change::Whole);
+        let whole = self.register.exact_marks(0, usize::MAX).into_iter().map(Change::Watermarks);
         self.write(&whole.collect::<Vec<_>>());
         let doubts = self.register.open_doubts(now).into_iter().map(|doubt| {
             let remaining = doubt.until.since(now);
-            OpenDoubt { keys: doubt.keys, token: doubt.token, mode: doubt.mode, remaining, place: None }
+            UnresolvedExecution {
+                keys: doubt.keys,
+                token: doubt.token,
+                mode: doubt.mode,
+                remaining,
+                place: None,
+            }
         });
-        let running = self.register.open_dispatches().into_iter().map(|claim| OpenDoubt {
+        let running = self.register.open_dispatches().into_iter().map(|claim| UnresolvedExecution {
             keys: claim.keys.to_vec(),
             token: claim.token,
             mode: claim.mode,
@@ -119,17 +126,17 @@ impl Alone {
         });
         let doubts = doubts.chain(running).collect();
         let quarantine = self.register.quarantine(now).map(|closed| closed.until.since(now));
-        self.write(&[Change::CleanStop(CleanStop { marks: Vec::new(), doubts, quarantine })]);
+        self.write(&[Change::CleanShutdown(CleanShutdown { marks: Vec::new(), doubts, quarantine })]);
     }
 }
 
-async fn decide_alike(seed: u64, end: End) {
+async fn decide_alike(seed: u64, end: GuardEnd) {
     println!("SEED={seed} {end:?}");
     let home = scratch::place();
     let (path, copy) = (home.path().join("guard.redb"), home.path().join("copy.redb"));
     let clock = Arc::new(ManualClock::default());
     clock.go(Duration::from_secs(1));
-    let mut alone = Alone::new(&path, clock.clone(), seed);
+    let mut alone = FileGuard::new(&path, clock.clone(), seed);
     for _ in 0..120 {
         alone.step();
     }
@@ -137,26 +144,26 @@ async fn decide_alike(seed: u64, end: End) {
     fs::copy(&path, &copy).expect("a copy");
 
     let database = database().await;
-    let place = Place::parse(&database.url(), None, SCHEMA).expect("a URL");
-    let rules = Rules {
+    let place = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
+    let rules = GuardConfig {
         max_execution: TERMS.max_execution,
         send_within: TERMS.send_within,
         evict_after: TERMS.evict_after,
-        ..Rules::default()
+        ..GuardConfig::default()
     };
-    let whole = Move { from: path.clone(), into: place.clone(), rules };
-    let looked = whole.run(Intent::Look, &SystemRandomness).await.expect("it could be moved");
-    let moved = whole.run(Intent::Move, &SystemRandomness).await.expect("moved");
+    let whole = StoreMigration { from: path.clone(), into: place.clone(), rules };
+    let looked = whole.run(MigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
+    let moved = whole.run(MigrationMode::Migrate, &SystemRandomness).await.expect("moved");
     assert_eq!((looked.tally, looked.identity), (moved.tally, moved.identity));
-    Redb::open(&path).err().expect("nobody opens the file any more");
+    RedbStore::open(&path).err().expect("nobody opens the file any more");
 
-    let file = Redb::open(&copy).expect("the copy knows nothing of it");
+    let file = RedbStore::open(&copy).expect("the copy knows nothing of it");
     let remembered = file.load(TERMS.max_execution).expect("readable");
-    let register = Register::new(&remembered, clock.now(), TERMS.max_execution);
+    let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
     assert_eq!(moved.tally.keys, remembered.marks.len() as u64);
     assert_eq!(moved.tally.highest, register.highest());
-    let mut two = Two::of(register, &SharedStore { database, place }, clock, seed + 1000).await;
-    if end == End::InOrder {
+    let mut two = RegisterPair::of(register, &SharedStore { database, place }, clock, seed + 1000).await;
+    if end == GuardEnd::InOrder {
         two.compare().await;
     }
     for _ in 0..150 {
@@ -171,12 +178,12 @@ async fn decide_alike(seed: u64, end: End) {
 async fn whoever_has_looked_is_in_nobodys_way() {
     let home = scratch::place();
     let from = home.path().join("guard.redb");
-    let identity = Identity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
-    drop(Redb::init(&from, &identity, FLOOR).expect("a new store"));
+    let identity = StoreIdentity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
+    drop(RedbStore::init(&from, &identity, FLOOR).expect("a new store"));
     let database = database().await;
-    let into = Place::parse(&database.url(), None, SCHEMA).expect("a URL");
-    let whole = Move { from, into, rules: Rules::default() };
-    whole.run(Intent::Look, &SystemRandomness).await.expect("it could be moved");
+    let into = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
+    let whole = StoreMigration { from, into, rules: GuardConfig::default() };
+    whole.run(MigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
     // Asked on this thread, so that meanwhile nobody here tells the server that the session is over.
     let held = database.run(
         "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
@@ -188,14 +195,14 @@ async fn whoever_has_looked_is_in_nobodys_way() {
 #[tokio::test]
 async fn after_an_orderly_end_the_guards_of_the_database_decide_as_the_old_one_would() {
     for seed in seeds() {
-        decide_alike(seed, End::InOrder).await;
+        decide_alike(seed, GuardEnd::InOrder).await;
     }
 }
 
 #[tokio::test]
 async fn after_a_kill_the_guards_of_the_database_decide_as_the_old_one_would() {
     for seed in seeds() {
-        decide_alike(seed, End::Killed).await;
+        decide_alike(seed, GuardEnd::Killed).await;
     }
 }
 

@@ -2,23 +2,23 @@
 //! ones do, and the command ends what it began.
 
 use fencegate_tests::{
-    guard::{Dispatch, assert_refused},
+    guard::{StampedRequest, assert_refused},
     guarded::operator,
-    migration::Migration,
-    postgres::{Cut, Lost},
-    sharing::Sharing,
+    migration::StoreMigration,
+    postgres::{LostMessage, PostgresProxy},
+    sharing::SharedDatabase,
 };
 use serde_json::Value;
 
-use super::House;
+use super::MigrationFixture;
 
-impl House {
+impl MigrationFixture {
     /// With a key that the old guard has let in.
     async fn used() -> Self {
         let it = Self::fresh().await;
         let alone = it.alone.start().await;
-        it.passes(&alone, Dispatch::new("a", 20)).await;
-        it.passes(&alone, Dispatch::new("o", 21).once(1)).await;
+        it.passes(&alone, StampedRequest::new("a", 20)).await;
+        it.passes(&alone, StampedRequest::new("o", 21).once(1)).await;
         alone.stops().await;
         it
     }
@@ -35,15 +35,15 @@ impl House {
         self.no_guard_opens_the_file().await;
         let one = self.shared.start().await;
         one.becomes_ready().await;
-        self.refuses(&one, Dispatch::new("a", epoch), "duplicate").await;
-        self.refuses(&one, Dispatch::new("a", epoch - 1).g(2), "stale").await;
-        let again = one.send(&Dispatch::new("o", 90).once(1).post("/pay")).await;
+        self.refuses(&one, StampedRequest::new("a", epoch), "duplicate").await;
+        self.refuses(&one, StampedRequest::new("a", epoch - 1).g(2), "stale").await;
+        let again = one.send(&StampedRequest::new("o", 90).once(1).post("/pay")).await;
         assert_eq!(
             again.field("fencing-outcome").map(|told| told.starts_with("replayed")),
             Some(true),
             "{again:?}"
         );
-        self.passes(&one, Dispatch::new("a", 91)).await;
+        self.passes(&one, StampedRequest::new("a", 91)).await;
         assert_eq!(self.beside.origin.count("/late"), 0);
     }
 }
@@ -51,11 +51,11 @@ impl House {
 #[tokio::test]
 async fn killed_before_the_file_says_that_it_has_gone_the_old_guard_may_go_on() {
     for step in ["copying_keys", "copying_operations", "before_copy_committed", "before_file_departs"] {
-        let it = House::used().await;
+        let it = MigrationFixture::used().await;
         it.migration.is_killed_at(step).await;
         it.no_guard_joins().await;
         let alone = it.alone.start().await;
-        it.passes(&alone, Dispatch::new("a", 30)).await;
+        it.passes(&alone, StampedRequest::new("a", 30)).await;
         alone.stops().await;
         it.no_guard_joins().await;
         // The dispatches that the guard has let in meanwhile are copied as well.
@@ -67,7 +67,7 @@ async fn killed_before_the_file_says_that_it_has_gone_the_old_guard_may_go_on() 
 #[tokio::test]
 async fn killed_behind_it_the_command_ends_what_it_began() {
     for (step, outcome) in [("before_copy_is_store", "finished"), ("after_copy_is_store", "was-there")] {
-        let it = House::used().await;
+        let it = MigrationFixture::used().await;
         it.migration.is_killed_at(step).await;
         it.no_guard_opens_the_file().await;
         if outcome == "finished" {
@@ -95,7 +95,7 @@ async fn killed_behind_it_the_command_ends_what_it_began() {
 /// A standby that took over may have the copy, and lack everything that guards have done with the store since.
 #[tokio::test]
 async fn a_copy_that_another_server_has_taken_over_closes_every_key_as_after_any_failover() {
-    let it = House::used().await;
+    let it = MigrationFixture::used().await;
     it.migration.is_killed_at("before_copy_is_store").await;
     assert_eq!(
         it.database.run("UPDATE fencegate.moved_in SET origin = 'another/00000001' RETURNING origin <> ''"),
@@ -103,24 +103,24 @@ async fn a_copy_that_another_server_has_taken_over_closes_every_key_as_after_any
     );
     it.migration.comes_to("finished").await;
     let one = it.shared.start().await;
-    assert_refused(&one.send(&Dispatch::new("a", 30).post("/late")).await, "quarantine");
+    assert_refused(&one.send(&StampedRequest::new("a", 30).post("/late")).await, "quarantine");
     assert_eq!(one.metrics().await.sum("fencegate_guard_store_rolled_back", &[]), 1.0);
     one.becomes_ready().await;
-    it.passes(&one, Dispatch::new("a", 31)).await;
+    it.passes(&one, StampedRequest::new("a", 31)).await;
     assert_eq!(it.beside.origin.count("/late"), 0);
 }
 
 #[tokio::test]
 async fn what_is_lost_on_the_way_to_the_database_leaves_nothing_half_done() {
     for (words, lost, outcome) in [
-        ("COMMIT", Lost::Question, "moved"),
-        ("COMMIT", Lost::Answer, "moved"),
-        ("moved_in WHERE id", Lost::Question, "finished"),
+        ("COMMIT", LostMessage::Question, "moved"),
+        ("COMMIT", LostMessage::Answer, "moved"),
+        ("moved_in WHERE id", LostMessage::Question, "finished"),
     ] {
-        let it = House::used().await;
-        let cut = Cut::before(it.database.address).await;
-        let way = Sharing::at(&it.database.url_at(&[cut.address]));
-        let through = Migration::of(&it.alone.store(), &way.guard(it.shared.clone()));
+        let it = MigrationFixture::used().await;
+        let cut = PostgresProxy::before(it.database.address).await;
+        let way = SharedDatabase::at(&it.database.url_at(&[cut.address]));
+        let through = StoreMigration::of(&it.alone.store(), &way.guard(it.shared.clone()));
         cut.next(words, lost);
         let (output, ()) = tokio::join!(through.run(&[]), cut.done());
         let said = String::from_utf8_lossy(&output.stderr);
@@ -132,12 +132,12 @@ async fn what_is_lost_on_the_way_to_the_database_leaves_nothing_half_done() {
 
 #[tokio::test]
 async fn two_stores_do_not_meet_in_one_database() {
-    let (it, other) = (House::used().await, House::used().await);
-    let theirs = Migration::of(&other.alone.store(), &it.shared);
+    let (it, other) = (MigrationFixture::used().await, MigrationFixture::used().await);
+    let theirs = StoreMigration::of(&other.alone.store(), &it.shared);
     it.migration.is_killed_at("before_file_departs").await;
     theirs.refuses(&["FG0540", "has a copy of the store in", "guard.redb"]).await;
     let alone = other.alone.start().await;
-    other.passes(&alone, Dispatch::new("a", 30)).await;
+    other.passes(&alone, StampedRequest::new("a", 30)).await;
     alone.stops().await;
     it.migration.comes_to("moved").await;
     theirs.refuses(&["FG0540", "already"]).await;

@@ -6,53 +6,53 @@ use std::{
 };
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     ensemble::free_ports,
     gateway::Gateway,
-    guard::{Guard, Launch},
-    guarded::Guarded,
+    guard::{Guard, GuardLaunch},
+    guarded::GuardedSite,
     history::{ATTEMPT, History},
-    load::{Load, Plan, Told},
-    migration::Migration,
-    sharing::Sharing,
+    load::{AttemptResult, Load, LoadPlan},
+    migration::StoreMigration,
+    sharing::SharedDatabase,
 };
 use serde_json::json;
 
 use super::database;
 
 /// Each request is an operation of its own.
-fn operation(path: &str) -> Ask {
+fn operation(path: &str) -> TestRequest {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!("\"load-{}\"", NEXT.fetch_add(1, Ordering::SeqCst));
-    Ask::post(path).field("Idempotency-Key", &name).body("ten cents")
+    TestRequest::post(path).field("Idempotency-Key", &name).body("ten cents")
 }
 
-fn repeated(number: usize, attempt: &str) -> Ask {
-    let ask = Ask::post("/pay/early").field("Idempotency-Key", &format!("\"early-{number}\""));
+fn repeated(number: usize, attempt: &str) -> TestRequest {
+    let ask = TestRequest::post("/pay/early").field("Idempotency-Key", &format!("\"early-{number}\""));
     ask.body("ten cents").field(ATTEMPT, &format!("{attempt}-{number}"))
 }
 
-struct Moving {
-    guarded: Guarded,
-    sharing: Sharing,
+struct MigrationLoad {
+    guarded: GuardedSite,
+    sharing: SharedDatabase,
     guard: Guard,
     gateways: [Gateway; 2],
     /// The guard that goes on at the same address, and the guard that joins at another one.
-    heirs: [Launch; 2],
+    heirs: [GuardLaunch; 2],
     load: Load,
 }
 
 const EARLY: usize = 5;
 
-impl Moving {
+impl MigrationLoad {
     async fn fresh() -> Self {
-        let guarded = Guarded::fresh().await;
-        let sharing = Sharing::at(&database().await.url());
+        let guarded = GuardedSite::fresh().await;
+        let sharing = SharedDatabase::at(&database().await.url());
         let alone = guarded.launch().await;
         let file = alone.store().display().to_string();
         let address = |port: u16| format!("127.0.0.1:{port}");
         let ports = free_ports(2);
-        let at = |launch: Launch, port| sharing.guard(launch).with("/listener/address", address(port));
+        let at = |launch: GuardLaunch, port| sharing.guard(launch).with("/listener/address", address(port));
         let heirs = [at(alone.clone(), ports[0]), at(alone.clone(), ports[1])];
         let guard = at(alone, ports[0]).with("/store", json!({ "redb": file })).start().await;
         let doors = [0, 1].map(|at| address(ports[at]).parse().expect("an address"));
@@ -67,9 +67,9 @@ impl Moving {
         let (one, two) = Gateway::start_both(&policy("first"), &policy("second")).await;
         for number in 0..EARLY {
             let answer = one.send(&repeated(number, "early")).await;
-            assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+            assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
         }
-        let plan = Plan {
+        let plan = LoadPlan {
             gateways: [&one, &two].map(|gateway| gateway.public).into(),
             paths: (0..4).map(|n| format!("/pay/{n}")).collect(),
             clients: 8,
@@ -83,16 +83,16 @@ impl Moving {
     async fn some_more(&self, more: usize) {
         let before = self.guarded.site.origin.log().records.len();
         let enough =
-            move |log: &fencegate_tests::origin::Log| (log.records.len() > before + more).then_some(());
+            move |log: &fencegate_tests::origin::OriginLog| (log.records.len() > before + more).then_some(());
         self.guarded.site.origin.when("requests that go on", enough).await;
     }
 
     /// Returns what the clients were told.
-    async fn moves(self, ended: impl AsyncFnOnce(Guard) -> Launch) -> Vec<Told> {
+    async fn moves(self, ended: impl AsyncFnOnce(Guard) -> GuardLaunch) -> Vec<AttemptResult> {
         self.some_more(60).await;
         let Self { guarded, sharing, guard, gateways, heirs, load } = self;
         let alone = ended(guard).await;
-        let told = Migration::of(&alone.store(), &heirs[0]).comes_to("moved").await;
+        let told = StoreMigration::of(&alone.store(), &heirs[0]).comes_to("moved").await;
         println!("moved under load: {told}");
         let [one, two] = heirs;
         let one = one.start().await;
@@ -108,7 +108,11 @@ impl Moving {
         for gateway in &gateways {
             for number in 0..EARLY {
                 let again = gateway.send(&repeated(number, "again")).await;
-                assert_eq!((again.status, again.outcome()), (200, Some(Outcome::Replayed)), "{again:?}");
+                assert_eq!(
+                    (again.status, again.outcome()),
+                    (200, Some(FencingOutcome::Replayed)),
+                    "{again:?}"
+                );
             }
         }
         assert_eq!(guarded.site.origin.count("/pay/early"), EARLY);
@@ -117,23 +121,24 @@ impl Moving {
     }
 }
 
-fn share(told: &[Told], outcome: Outcome) -> usize {
-    let of = |told: &&Told| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(outcome));
+fn share(told: &[AttemptResult], outcome: FencingOutcome) -> usize {
+    let of =
+        |told: &&AttemptResult| told.answer.as_ref().is_ok_and(|answer| answer.outcome() == Some(outcome));
     told.iter().filter(of).count()
 }
 
 #[tokio::test]
 async fn stopped_moved_and_joined_under_load_nothing_is_lost_and_nothing_is_done_twice() {
-    let told = Moving::fresh().await.moves(async |guard: Guard| guard.stops().await).await;
-    let (done, not) = (share(&told, Outcome::Done), share(&told, Outcome::NotDispatched));
+    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.stops().await).await;
+    let (done, not) = (share(&told, FencingOutcome::Done), share(&told, FencingOutcome::NotDispatched));
     println!("{done} done, {not} not dispatched, {} told", told.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
 }
 
 #[tokio::test]
 async fn killed_moved_and_joined_under_load_nothing_overlaps_with_what_was_at_work() {
-    let told = Moving::fresh().await.moves(async |guard: Guard| guard.dies().await).await;
-    let (done, not) = (share(&told, Outcome::Done), share(&told, Outcome::NotDispatched));
+    let told = MigrationLoad::fresh().await.moves(async |guard: Guard| guard.dies().await).await;
+    let (done, not) = (share(&told, FencingOutcome::Done), share(&told, FencingOutcome::NotDispatched));
     println!("{done} done, {not} not dispatched, {} told", told.len());
     assert!(done > 150 && not > 0, "not exercised: {done} done, {not} refused meanwhile");
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use fencegate_guard::{
-    postgres::{Look, Unavailable},
-    refused::Refused,
-    register::Ended,
+    postgres::{AdmitReply, PostgresError},
+    refused::AdmitError,
+    register::DispatchEnd,
 };
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{
-    postgres::{Cut, Lost},
+    postgres::{LostMessage, PostgresProxy},
     shared_store::SharedStore,
 };
 
@@ -17,9 +17,9 @@ use super::steps::{admit, barrier, barrier_in_time, claim, opened, runs};
 
 #[tokio::test]
 async fn an_admission_of_which_the_answer_is_lost_is_found_again_by_its_name() {
-    for lost in [Lost::Answer, Lost::Question] {
+    for lost in [LostMessage::Answer, LostMessage::Question] {
         let store = SharedStore::fresh().await;
-        let cut = Cut::before(store.database.address).await;
+        let cut = PostgresProxy::before(store.database.address).await;
         let clock = Arc::new(ManualClock::default());
         let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
         barrier(&guard).await;
@@ -28,10 +28,10 @@ async fn an_admission_of_which_the_answer_is_lost_is_found_again_by_its_name() {
         let (first, ()) = tokio::join!(runs(&guard, &asked), cut.done());
         assert_eq!(store.run("SELECT count(*) FROM at_work"), "1", "{lost:?}: once");
         let again = admit(&guard, &asked).await;
-        assert!(matches!(again, Look::Refused(Refused::Duplicate { .. })), "{lost:?}: {again:?}");
+        assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{lost:?}: {again:?}");
         // The same for the answer to the end of the dispatch.
         cut.next(&first.name.to_string(), lost);
-        guard.end(&first, Ended::Known);
+        guard.end(&first, DispatchEnd::Known);
         let next = claim("acct/7", 21, 1);
         let (_, ()) = tokio::join!(async { barrier(&guard).await }, cut.done());
         runs(&guard, &next).await;
@@ -41,12 +41,12 @@ async fn an_admission_of_which_the_answer_is_lost_is_found_again_by_its_name() {
 #[tokio::test]
 async fn an_admission_that_nobody_waits_for_any_more_leaves_nothing_behind() {
     let store = SharedStore::fresh().await;
-    let cut = Cut::before(store.database.address).await;
+    let cut = PostgresProxy::before(store.database.address).await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
     barrier(&guard).await;
     let given_up = claim("acct/7", 20, 1);
-    cut.next("acct/7", Lost::Answer);
+    cut.next("acct/7", LostMessage::Answer);
     tokio::select! {
         look = guard.admit(&given_up, guard.name(), None) => panic!("{look:?}"),
         () = cut.done() => {}
@@ -57,7 +57,7 @@ async fn an_admission_that_nobody_waits_for_any_more_leaves_nothing_behind() {
     cut.close();
     let trouble =
         guard.admit(&claim("acct/7", 21, 1), guard.name(), None).await.expect_err("nobody is there");
-    assert!(matches!(trouble, Unavailable::Unreachable(_) | Unavailable::Late), "{trouble:?}");
+    assert!(matches!(trouble, PostgresError::Unreachable(_) | PostgresError::Timeout), "{trouble:?}");
     cut.open();
     barrier_in_time(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");

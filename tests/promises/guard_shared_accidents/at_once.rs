@@ -10,9 +10,9 @@ use std::{
 };
 
 use fencegate_guard::{
-    postgres::{Look, Postgres},
-    refused::Refused,
-    register::{Claim, Ended},
+    postgres::{AdmitReply, PostgresStore},
+    refused::AdmitError,
+    register::{Claim, DispatchEnd},
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
@@ -24,17 +24,17 @@ use super::steps::{admit, barrier, claim, opened, runs};
 
 /// Who is at work on each key, and the newest that was.
 #[derive(Default)]
-struct AtWork(Mutex<HashMap<String, OnKey>>);
+struct ActiveKeys(Mutex<HashMap<String, KeyActivity>>);
 
 #[derive(Default)]
-struct OnKey {
+struct KeyActivity {
     writes: bool,
     reads: usize,
     written: u64,
     read: u64,
 }
 
-impl AtWork {
+impl ActiveKeys {
     fn begins(&self, claim: &Claim) {
         let epoch = claim.token.number();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,24 +65,24 @@ impl AtWork {
 }
 
 /// One claim, waited for until it is let in or stale. Whether it was let in.
-async fn once(guard: &Postgres, claim: &Claim, at_work: &AtWork) -> bool {
+async fn once(guard: &PostgresStore, claim: &Claim, at_work: &ActiveKeys) -> bool {
     let name = guard.name();
     let mut look = guard.admit(claim, name, None).await.expect("the database answers");
     loop {
         match look {
-            Look::Running { dispatch, .. } => {
+            AdmitReply::Running { dispatch, .. } => {
                 at_work.begins(claim);
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 at_work.ends(claim);
-                guard.end(&dispatch, Ended::Known);
+                guard.end(&dispatch, DispatchEnd::Known);
                 return true;
             }
-            Look::Wait { told, .. } => {
+            AdmitReply::Wait { told, .. } => {
                 told.await;
                 look = guard.settle(claim, name, None).await.expect("the database answers");
             }
-            Look::Refused(_) => return false,
-            Look::NotHeld => panic!("it is no operation"),
+            AdmitReply::Rejected(_) => return false,
+            AdmitReply::NotHeld => panic!("it is no operation"),
         }
     }
 }
@@ -98,7 +98,7 @@ async fn nobody_overlaps_or_comes_late_and_nobody_waits_for_each_other_for_ever(
     for guard in guards.clone() {
         tokio::spawn(async move { guard.tend().await });
     }
-    let (at_work, epochs) = (Arc::new(AtWork::default()), Arc::new(AtomicU64::new(20)));
+    let (at_work, epochs) = (Arc::new(ActiveKeys::default()), Arc::new(AtomicU64::new(20)));
     let until = Instant::now() + Duration::from_secs(3);
     let asking = (0..16_u64).map(|nth| {
         let (guard, at_work, epochs) = (guards[nth as usize % 2].clone(), at_work.clone(), epochs.clone());
@@ -139,7 +139,7 @@ async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
     let other = store.guard(clock.clone(), "other").await;
     let reader = |epoch| Claim { mode: Mode::Shared, ..claim("a", epoch, 1) };
     let newer = runs(&other, &reader(28)).await;
-    other.end(&newer, Ended::Known);
+    other.end(&newer, DispatchEnd::Known);
     barrier(&other).await;
     barrier(&one).await;
     let mut writing = store.database.session("a");
@@ -151,7 +151,7 @@ async fn whoever_looks_at_a_key_waits_for_who_is_changing_it() {
     spawn_blocking(move || database.sees_one_wait()).await.expect("it waits");
     writing.run("COMMIT;");
     let look = asked.await.expect("no panic");
-    assert!(matches!(look, Look::Refused(Refused::Stale { .. })), "{look:?}");
+    assert!(matches!(look, AdmitReply::Rejected(AdmitError::Stale { .. })), "{look:?}");
 }
 
 /// Each batch wants two operations that somebody has, in another order. The second to come has locked one of them when

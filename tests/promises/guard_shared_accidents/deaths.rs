@@ -3,9 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    operation::{Entry, State, Writing},
-    postgres::{HeldRight, Look, Lost as Gone, Postgres, Reserve, Unavailable, Written},
-    register::Ended,
+    operation::{JournalEntry, JournalUpdate, State},
+    postgres::{
+        AdmitReply, MembershipLostError as Gone, PostgresError, PostgresOperationLock, PostgresStore,
+        ReserveReply, WriteOutcome,
+    },
+    register::DispatchEnd,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::{Clock, ManualClock};
@@ -29,28 +32,28 @@ async fn what_a_dead_guard_let_in_closes_its_keys_until_it_is_over_and_no_others
     let next = claim("a", 22, 1);
     let name = other.name();
     let first = other.admit(&next, name, None).await.expect("the database answers");
-    assert!(matches!(first, Look::Wait { doubt: None, .. }), "{first:?}");
+    assert!(matches!(first, AdmitReply::Wait { doubt: None, .. }), "{first:?}");
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
     assert!(!lease.holds(clock.now()), "it sends nothing any more");
     let now_doubtful = other.settle(&next, name, None).await.expect("the database answers");
-    let Look::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
+    let AdmitReply::Wait { doubt: Some(left), .. } = now_doubtful else { panic!("{now_doubtful:?}") };
     assert!(clock.now() + left >= since + TERMS.send_within + TERMS.max_execution, "{left:?} is too early");
     // It comes back.
-    assert_eq!(one.beat().await, Err(Unavailable::Lost(Gone::Dead)));
+    assert_eq!(one.beat().await, Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(one.lost().await, Gone::Dead);
     assert!(!lease.holds(clock.now()));
     let refused = one.admit(&claim("c", 30, 1), one.name(), None).await;
-    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Unavailable::Lost(Gone::Dead)));
+    assert_eq!(refused.map(|look| format!("{look:?}")), Err(PostgresError::Lost(Gone::Dead)));
     pass(&clock, &[&other], left).await;
     let second = other.settle(&next, name, None).await.expect("the database answers");
-    let Look::Running { dispatch, .. } = second else { panic!("{second:?}") };
+    let AdmitReply::Running { dispatch, .. } = second else { panic!("{second:?}") };
     // Whatever it still says is about its own dispatch.
-    one.end(&running, Ended::Known);
-    one.end(&running, Ended::InDoubt { until: clock.now() });
+    one.end(&running, DispatchEnd::Known);
+    one.end(&running, DispatchEnd::InDoubt { until: clock.now() });
     tokio::time::sleep(Duration::from_millis(200)).await;
     let third = admit(&other, &claim("a", 23, 1)).await;
-    assert!(matches!(third, Look::Wait { doubt: None, .. }), "{third:?}");
-    other.end(&dispatch, Ended::Known);
+    assert!(matches!(third, AdmitReply::Wait { doubt: None, .. }), "{third:?}");
+    other.end(&dispatch, DispatchEnd::Known);
     barrier(&other).await;
     runs(&other, &claim("a", 24, 1)).await;
 }
@@ -66,7 +69,7 @@ async fn a_dead_guard_that_has_not_noticed_lets_nothing_in() {
     let other = store.guard(clock.clone(), "other").await;
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
     let refused = one.admit(&claim("a", 30, 1), one.name(), None).await;
-    assert_eq!(refused.map(|look| format!("{look:?}")), Err(Unavailable::Lost(Gone::Dead)));
+    assert_eq!(refused.map(|look| format!("{look:?}")), Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
 
@@ -85,17 +88,17 @@ async fn guards_outlive_a_database_that_was_away_for_longer_than_a_lease() {
     runs(&one, &claim("a", 20, 1)).await;
     // A guard that does not come back still counts as dead.
     pass(&clock, &[&other], Duration::from_millis(4500)).await;
-    assert_eq!(one.beat().await, Err(Unavailable::Lost(Gone::Dead)));
+    assert_eq!(one.beat().await, Err(PostgresError::Lost(Gone::Dead)));
 }
 
 fn operation(first: u8) -> OperationId {
     OperationId::of([first; 32])
 }
 
-pub(super) async fn reserved(guard: &Postgres, id: OperationId) -> HeldRight {
+pub(super) async fn reserved(guard: &PostgresStore, id: OperationId) -> PostgresOperationLock {
     match guard.reserve(id).await.expect("the database answers") {
-        Reserve::Yours(held) => held,
-        Reserve::Taken(_) => panic!("nobody has it"),
+        ReserveReply::Acquired(held) => held,
+        ReserveReply::Held(_) => panic!("nobody has it"),
     }
 }
 
@@ -106,10 +109,10 @@ async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
     let one = opened(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
     let held = reserved(&one, operation(1)).await;
-    assert!(matches!(other.reserve(operation(1)).await, Ok(Reserve::Taken(_))));
+    assert!(matches!(other.reserve(operation(1)).await, Ok(ReserveReply::Held(_))));
     let entry = entry(20);
     let look = one.admit(&claim("a", 20, 1), one.name(), Some((&held, &entry))).await;
-    let Ok(Look::Running { dispatch, .. }) = look else { panic!("{look:?}") };
+    let Ok(AdmitReply::Running { dispatch, .. }) = look else { panic!("{look:?}") };
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())), "in one transaction");
     assert_eq!((other.unknown(9).await, other.unfinished(9).await), (Ok(0), Ok(vec![])), "it is in hand");
     // A dropped right goes back to the store.
@@ -121,16 +124,16 @@ async fn only_one_guard_decides_over_an_operation_and_a_dead_one_does_not() {
     let taken = reserved(&other, operation(1)).await;
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())));
     assert_eq!(other.may_run(&entry.keys, entry.token).await, Ok(true), "its time is not over");
-    let written = one.finish(&dispatch, Ended::Known, held, Writing::Forget).await;
-    assert_eq!(written, Ok(Written::NotHeld), "whoever decides has read it as it is");
+    let written = one.finish(&dispatch, DispatchEnd::Known, held, JournalUpdate::Forget).await;
+    assert_eq!(written, Ok(WriteOutcome::NotHeld), "whoever decides has read it as it is");
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry)));
-    assert_eq!(other.write(&taken, Writing::Forget).await, Ok(Written::Durably));
+    assert_eq!(other.write(&taken, JournalUpdate::Forget).await, Ok(WriteOutcome::Durable));
     assert_eq!(other.operation(&operation(1)).await, Ok(None));
 }
 
-pub(super) fn entry(epoch: u64) -> Entry {
+pub(super) fn entry(epoch: u64) -> JournalEntry {
     let claim = claim("a", epoch, 1);
-    Entry {
+    JournalEntry {
         format: 1,
         fingerprint: "f".into(),
         keys: claim.keys.to_vec(),

@@ -4,23 +4,25 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_guard::{
-    operation::{Entry, Kept, State, Writing},
-    postgres::{HeldRight, InFlight, Look, Postgres, Reserve, Written},
-    register::Ended,
+    operation::{JournalEntry, JournalUpdate, State, StoredResponse},
+    postgres::{
+        AdmitReply, InFlightDispatch, PostgresOperationLock, PostgresStore, ReserveReply, WriteOutcome,
+    },
+    register::DispatchEnd,
     store::JournalSize,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{
-    postgres::{Cut, Lost},
+    postgres::{LostMessage, PostgresProxy},
     shared_store::SharedStore,
 };
 
 use super::steps::{barrier, claim, opened, pass};
 
-fn entry(key: &str, epoch: u64, state: State) -> Entry {
+fn entry(key: &str, epoch: u64, state: State) -> JournalEntry {
     let claim = claim(key, epoch, 1);
-    Entry {
+    JournalEntry {
         format: 1,
         fingerprint: "f".into(),
         keys: claim.keys.to_vec(),
@@ -36,17 +38,23 @@ fn entry(key: &str, epoch: u64, state: State) -> Entry {
     }
 }
 
-fn done(guard: &Postgres) -> State {
+fn done(guard: &PostgresStore) -> State {
     let body = Some(Bytes::from_static(b"\0paid\xff"));
-    let answer = Some(Kept { status: 201, fields: vec![("content-type".into(), "x".into())], body });
+    let answer =
+        Some(StoredResponse { status: 201, fields: vec![("content-type".into(), "x".into())], body });
     State::Done { at: guard.time(), answer }
 }
 
-async fn admitted(guard: &Postgres, id: OperationId, key: &str, epoch: u64) -> (HeldRight, InFlight) {
-    let Ok(Reserve::Yours(held)) = guard.reserve(id).await else { panic!("nobody has it") };
+async fn admitted(
+    guard: &PostgresStore,
+    id: OperationId,
+    key: &str,
+    epoch: u64,
+) -> (PostgresOperationLock, InFlightDispatch) {
+    let Ok(ReserveReply::Acquired(held)) = guard.reserve(id).await else { panic!("nobody has it") };
     let entry = entry(key, epoch, State::Admitted);
     match guard.admit(&claim(key, epoch, 1), guard.name(), Some((&held, &entry))).await {
-        Ok(Look::Running { dispatch, .. }) => (held, dispatch),
+        Ok(AdmitReply::Running { dispatch, .. }) => (held, dispatch),
         other => panic!("{other:?}"),
     }
 }
@@ -61,15 +69,15 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
     for (id, key, epoch) in [(first, "a", 20), (second, "b", 21)] {
         let (held, dispatch) = admitted(&one, id, key, epoch).await;
         let entry = entry(key, epoch, done(&one));
-        let writing = Writing::Entry(Box::new(entry.clone()));
-        assert_eq!(one.finish(&dispatch, Ended::Known, held, writing).await, Ok(Written::Durably));
+        let writing = JournalUpdate::Entry(Box::new(entry.clone()));
+        assert_eq!(one.finish(&dispatch, DispatchEnd::Known, held, writing).await, Ok(WriteOutcome::Durable));
         assert_eq!(other.operation(&id).await, Ok(Some(entry.clone())), "with all of its body");
         assert_eq!(other.by_reference(&id.reference()).await, Ok(Some((id, entry))));
     }
     // The guard has let go of this operation without an outcome.
     let (held, dispatch) = admitted(&one, third, "c", 22).await;
     assert_eq!((other.unknown(9).await, other.forget(&third).await), (Ok(0), Ok(false)), "it is in hand");
-    one.end(&dispatch, Ended::Known);
+    one.end(&dispatch, DispatchEnd::Known);
     drop(held);
     barrier(&one).await;
     assert_eq!(other.unknown(9).await, Ok(1));
@@ -83,26 +91,29 @@ async fn what_one_guard_writes_of_an_operation_the_other_reads_until_it_is_forgo
     assert_eq!(one.sweep(1000).await.expect("the database answers").operations, 1, "only what is finished");
     assert_eq!(one.operation(&second).await, Ok(None));
     let (held, dispatch) = admitted(&other, first, "a", 30).await;
-    assert_eq!(other.finish(&dispatch, Ended::Known, held, Writing::Forget).await, Ok(Written::Durably));
+    assert_eq!(
+        other.finish(&dispatch, DispatchEnd::Known, held, JournalUpdate::Forget).await,
+        Ok(WriteOutcome::Durable)
+    );
     pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
     assert_eq!(one.status().journal.entries, 1);
 }
 
 #[tokio::test]
 async fn the_end_of_an_operation_is_written_once_also_when_the_answer_is_lost() {
-    for lost in [Lost::Answer, Lost::Question] {
+    for lost in [LostMessage::Answer, LostMessage::Question] {
         let id = OperationId::of([1; 32]);
         let store = SharedStore::fresh().await;
-        let cut = Cut::before(store.database.address).await;
+        let cut = PostgresProxy::before(store.database.address).await;
         let clock = Arc::new(ManualClock::default());
         let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
         let (held, dispatch) = admitted(&guard, id, "a", 20).await;
         let entry = entry("a", 20, done(&guard));
         cut.next(&dispatch.name.to_string(), lost);
-        let writing = Writing::Entry(Box::new(entry.clone()));
-        let finishing = guard.finish(&dispatch, Ended::Known, held, writing);
+        let writing = JournalUpdate::Entry(Box::new(entry.clone()));
+        let finishing = guard.finish(&dispatch, DispatchEnd::Known, held, writing);
         let (written, ()) = tokio::join!(finishing, cut.done());
-        assert_eq!(written, Ok(Written::Durably), "{lost:?}");
+        assert_eq!(written, Ok(WriteOutcome::Durable), "{lost:?}");
         assert_eq!(guard.operation(&id).await, Ok(Some(entry)));
         assert_eq!(store.run("SELECT count(*) FROM held"), "0");
         assert_eq!(store.run("SELECT sum(entries) FROM lane"), "1");

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{Look, Postgres},
-    register::Ended,
+    postgres::{AdmitReply, PostgresStore},
+    register::DispatchEnd,
 };
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::SharedStore;
@@ -12,9 +12,9 @@ use fencegate_tests::shared_store::SharedStore;
 use super::steps::{admit, barrier, claim, opened, runs};
 
 /// How long the key `a` is closed by a doubt, as the guard is told.
-async fn closed_for(guard: &Postgres, epoch: u64) -> Duration {
+async fn closed_for(guard: &PostgresStore, epoch: u64) -> Duration {
     match admit(guard, &claim("a", epoch, 1)).await {
-        Look::Wait { doubt: Some(left), .. } => left,
+        AdmitReply::Wait { doubt: Some(left), .. } => left,
         other => panic!("not in doubt any more: {other:?}"),
     }
 }
@@ -27,7 +27,7 @@ async fn what_has_passed_since_the_last_beat_is_not_taken_off_a_doubt() {
     let dispatch = runs(&guard, &claim("a", 20, 1)).await;
     clock.go(Duration::from_millis(1500));
     let until = clock.now() + Duration::from_secs(1);
-    guard.end(&dispatch, Ended::InDoubt { until });
+    guard.end(&dispatch, DispatchEnd::InDoubt { until });
     barrier(&guard).await;
     guard.beat().await.expect("the database answers");
     assert!(closed_for(&guard, 21).await >= Duration::from_secs(1));
@@ -44,7 +44,7 @@ async fn a_guard_that_stood_still_pushes_no_time_of_one_that_joined_meanwhile() 
     clock.go(Duration::from_secs(60));
     let joined = store.guard(clock.clone(), "other").await;
     let dispatch = runs(&joined, &claim("a", 20, 1)).await;
-    joined.end(&dispatch, Ended::InDoubt { until: clock.now() + Duration::from_secs(2) });
+    joined.end(&dispatch, DispatchEnd::InDoubt { until: clock.now() + Duration::from_secs(2) });
     barrier(&joined).await;
     still.beat().await.expect("nobody has seen enough pass to take it for dead");
     joined.beat().await.expect("the database answers");

@@ -3,31 +3,31 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{Look, Postgres},
-    refused::Refused,
-    register::Ended,
+    postgres::{AdmitReply, PostgresStore},
+    refused::AdmitError,
+    register::DispatchEnd,
 };
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::patience::patiently;
 use tempfile::TempDir;
 
 use super::{
-    servers::Own,
+    servers::OwnServer,
     steps::{OVER, admit, barrier, barrier_in_time, claim, opened, pass, runs},
 };
 
 /// Two guards that know the same, and a snapshot of their database. They beat only where the test says so.
-struct Snapshot {
-    own: Own,
+struct DatabaseSnapshot {
+    own: OwnServer,
     clock: Arc<ManualClock>,
-    one: Postgres,
-    other: Postgres,
+    one: PostgresStore,
+    other: PostgresStore,
     folder: TempDir,
 }
 
-impl Snapshot {
+impl DatabaseSnapshot {
     async fn taken() -> Self {
-        let (mut own, clock) = (Own::start().await, Arc::new(ManualClock::default()));
+        let (mut own, clock) = (OwnServer::start().await, Arc::new(ManualClock::default()));
         let one = opened(&own.store, &clock, "one").await;
         let other = own.store.guard(clock.clone(), "other").await;
         let folder = TempDir::with_prefix("fencegate-tests-").expect("a folder");
@@ -48,7 +48,7 @@ impl Snapshot {
     }
 
     /// The first beats find connections that are gone.
-    async fn beat(&self, guards: &[&Postgres]) {
+    async fn beat(&self, guards: &[&PostgresStore]) {
         for guard in guards {
             let beaten = async { while guard.beat().await.is_err() {} };
             patiently("a beat", beaten, || guard.status()).await;
@@ -61,26 +61,26 @@ fn data(folder: &TempDir) -> PathBuf {
 }
 
 /// A request that begins and ends. The first question after an interruption may be refused.
-async fn let_through(guard: &Postgres, key: &str, epoch: u64) {
+async fn let_through(guard: &PostgresStore, key: &str, epoch: u64) {
     barrier_in_time(guard).await;
     let dispatch = runs(guard, &claim(key, epoch, 1)).await;
-    guard.end(&dispatch, Ended::Known);
+    guard.end(&dispatch, DispatchEnd::Known);
     barrier(guard).await;
 }
 
-async fn is_recovered(guard: &Postgres, key: &str, epoch: u64) {
+async fn is_recovered(guard: &PostgresStore, key: &str, epoch: u64) {
     let look = admit(guard, &claim(key, epoch, 1)).await;
-    assert!(matches!(look, Look::Refused(Refused::Recovered { .. })), "{epoch} on {key}: {look:?}");
+    assert!(matches!(look, AdmitReply::Rejected(AdmitError::Recovered { .. })), "{epoch} on {key}: {look:?}");
 }
 
 /// The other guard learns of the rollback by the first question. What the idle one has announced it does not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_that_nobody_asks_says_what_a_restored_database_has_lost() {
-    let mut snapshot = Snapshot::taken().await;
+    let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.one, "z", 30).await;
     let_through(&snapshot.other, "a", 100).await;
     snapshot.restore();
-    let Snapshot { clock, one, other, .. } = &snapshot;
+    let DatabaseSnapshot { clock, one, other, .. } = &snapshot;
     barrier_in_time(one).await;
     snapshot.beat(&[one, other]).await;
     pass(clock, &[one, other], OVER + Duration::from_secs(1)).await;
@@ -91,17 +91,20 @@ async fn a_guard_that_nobody_asks_says_what_a_restored_database_has_lost() {
 /// The time that closes the keys passes with a single beat, because the database was away for as long.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_let_in_before_every_guard_that_lives_was_heard() {
-    let mut snapshot = Snapshot::taken().await;
+    let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.one, "z", 30).await;
     let_through(&snapshot.other, "a", 100).await;
     snapshot.restore();
-    let Snapshot { clock, one, other, .. } = &snapshot;
+    let DatabaseSnapshot { clock, one, other, .. } = &snapshot;
     barrier_in_time(one).await;
     snapshot.beat(&[one]).await;
     clock.go(OVER + Duration::from_secs(1));
     snapshot.beat(&[one]).await;
     let look = admit(one, &claim("b", 31, 1)).await;
-    assert!(matches!(look, Look::Refused(Refused::Quarantine { .. })), "not all were heard: {look:?}");
+    assert!(
+        matches!(look, AdmitReply::Rejected(AdmitError::Quarantine { .. })),
+        "not all were heard: {look:?}"
+    );
     snapshot.beat(&[other]).await;
     pass(clock, &[one, other], OVER + Duration::from_secs(1)).await;
     is_recovered(one, "a", 50).await;
@@ -111,10 +114,10 @@ async fn nothing_is_let_in_before_every_guard_that_lives_was_heard() {
 /// A guard that is gone keeps nothing closed for longer than others take it for alive.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_gone_is_not_waited_for() {
-    let mut snapshot = Snapshot::taken().await;
+    let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.one, "z", 30).await;
     snapshot.restore();
-    let Snapshot { clock, one, .. } = &snapshot;
+    let DatabaseSnapshot { clock, one, .. } = &snapshot;
     barrier_in_time(one).await;
     snapshot.beat(&[one]).await;
     pass(clock, &[one], OVER + Duration::from_secs(3)).await;
@@ -124,11 +127,11 @@ async fn who_is_gone_is_not_waited_for() {
 /// It has lost nothing of its own, and has heard of the last token of one that is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_guard_was_told_counts_as_what_it_has_announced() {
-    let mut snapshot = Snapshot::taken().await;
+    let mut snapshot = DatabaseSnapshot::taken().await;
     let_through(&snapshot.other, "a", 100).await;
     snapshot.one.beat().await.expect("the database answers");
     snapshot.restore();
-    let Snapshot { clock, one, .. } = &snapshot;
+    let DatabaseSnapshot { clock, one, .. } = &snapshot;
     barrier_in_time(one).await;
     is_recovered(one, "a", 50).await;
     snapshot.beat(&[one]).await;

@@ -6,10 +6,10 @@ use std::{
 };
 
 use fencegate_guard::{
-    postgres::{InFlight, Look, Place, Postgres},
-    refused::Refused,
-    register::Ended,
-    store::Identity,
+    postgres::{AdmitReply, InFlightDispatch, PostgresConfig, PostgresStore},
+    refused::AdmitError,
+    register::DispatchEnd,
+    store::StoreIdentity,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{
@@ -18,7 +18,7 @@ use fencegate_process::{
 };
 use fencegate_tests::{
     patience::patiently,
-    postgres::{Follows, Server},
+    postgres::{PostgresServer, StandbyMode},
     shared_store::SharedStore,
 };
 use tokio::task::spawn_blocking;
@@ -29,15 +29,15 @@ use super::{
 };
 
 /// A server of its own, and guards on it that beat by themselves.
-pub(super) struct Own {
-    pub(super) server: Server,
+pub(super) struct OwnServer {
+    pub(super) server: PostgresServer,
     pub(super) store: SharedStore,
     clock: SharedClock,
 }
 
-impl Own {
+impl OwnServer {
     pub(super) async fn start() -> Self {
-        let server = spawn_blocking(|| Server::start(&[])).await.expect("no panic");
+        let server = spawn_blocking(|| PostgresServer::start(&[])).await.expect("no panic");
         let database = spawn_blocking({
             let database = server.database("postgres");
             move || {
@@ -49,7 +49,7 @@ impl Own {
         Self { server, store, clock: Arc::new(MachineClock) }
     }
 
-    async fn guard(&self, store: &SharedStore, name: &str) -> Postgres {
+    async fn guard(&self, store: &SharedStore, name: &str) -> PostgresStore {
         let guard = store.guard(self.clock.clone(), name).await;
         let tending = guard.clone();
         tokio::spawn(async move { tending.tend().await });
@@ -58,10 +58,10 @@ impl Own {
 }
 
 /// Asks until it is let in.
-async fn gets_in(guard: &Postgres, key: &str, mut epoch: u64) -> (InFlight, u64) {
+async fn gets_in(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InFlightDispatch, u64) {
     let asked = async {
         loop {
-            if let Ok(Look::Running { dispatch, .. }) =
+            if let Ok(AdmitReply::Running { dispatch, .. }) =
                 guard.admit(&claim(key, epoch, 1), guard.name(), None).await
             {
                 return (dispatch, epoch);
@@ -75,7 +75,7 @@ async fn gets_in(guard: &Postgres, key: &str, mut epoch: u64) -> (InFlight, u64)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nobody_send() {
-    let mut own = Own::start().await;
+    let mut own = OwnServer::start().await;
     let guard = own.guard(&own.store, "one").await;
     let (running, epoch) = gets_in(&guard, "a", 20).await;
     let (_, other) = gets_in(&guard, "b", epoch + 1).await;
@@ -83,11 +83,11 @@ async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nob
     own.server.start_again();
     barrier_in_time(&guard).await;
     let again = admit(&guard, &claim("a", epoch, 1)).await;
-    assert!(matches!(again, Look::Refused(Refused::Duplicate { .. })), "{again:?}");
+    assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{again:?}");
     let waits = admit(&guard, &claim("a", other + 1, 1)).await;
-    assert!(matches!(waits, Look::Wait { doubt: None, .. }), "{waits:?}");
+    assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "{waits:?}");
     assert_eq!(guard.status().closed, None, "nothing was lost");
-    guard.end(&running, Ended::Known);
+    guard.end(&running, DispatchEnd::Known);
     let (_, last) = gets_in(&guard, "a", other + 2).await;
     own.server.freeze();
     let lapsed = async {
@@ -105,10 +105,10 @@ async fn a_server_that_is_killed_forgets_nothing_and_one_that_is_frozen_lets_nob
 /// The machine of the database is restored from a snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_in() {
-    let mut own = Own::start().await;
+    let mut own = OwnServer::start().await;
     let guard = own.guard(&own.store, "one").await;
     let (first, epoch) = gets_in(&guard, "a", 20).await;
-    guard.end(&first, Ended::Known);
+    guard.end(&first, DispatchEnd::Known);
     barrier(&guard).await;
     let folder = tempfile::TempDir::new().expect("a folder");
     let copy = folder.path().join("data");
@@ -123,24 +123,24 @@ async fn a_database_that_knows_less_than_a_guard_is_closed_and_lets_nothing_old_
     barrier_in_time(&guard).await;
     let closed = admit(&guard, &claim("a", forgotten + 1, 1)).await;
     assert!(
-        matches!(closed, Look::Refused(Refused::Quarantine { .. })),
+        matches!(closed, AdmitReply::Rejected(AdmitError::Quarantine { .. })),
         "what was let in may run: {closed:?}"
     );
     let old = admit(&guard, &claim("a", forgotten - 1, 1)).await;
-    assert!(matches!(old, Look::Refused(Refused::Recovered { .. })), "it was announced: {old:?}");
+    assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "it was announced: {old:?}");
     let (_, later) = gets_in(&guard, "a", forgotten + 2).await;
     assert!(later > forgotten);
     let old = admit(&guard, &claim("other", forgotten, 1)).await;
-    assert!(matches!(old, Look::Refused(Refused::Recovered { .. })), "on every key: {old:?}");
+    assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "on every key: {old:?}");
 }
 
 /// The primary waits for no standby any more. A guard notes it with a beat.
-async fn follows_later(own: &Own, guard: &Postgres) {
+async fn follows_later(own: &OwnServer, guard: &PostgresStore) {
     own.server.waits_for_no_standby();
     is_noted(own, guard, "f").await;
 }
 
-async fn is_noted(own: &Own, guard: &Postgres, followed: &str) {
+async fn is_noted(own: &OwnServer, guard: &PostgresStore, followed: &str) {
     let noted = async {
         while own.store.run("SELECT followed FROM store") != followed {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -153,8 +153,8 @@ async fn is_noted(own: &Own, guard: &Postgres, followed: &str) {
 /// that the right over an operation was given back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_closed_and_no_longer() {
-    let mut own = Own::start().await;
-    let standby = own.server.standby(Follows::Synchronously);
+    let mut own = OwnServer::start().await;
+    let standby = own.server.standby(StandbyMode::Synchronously);
     let both = own.store.at(&[own.server.address(), standby.address()]);
     let guard = own.guard(&both, "one").await;
     let (ended, epoch) = gets_in(&guard, "a", 20).await;
@@ -165,7 +165,7 @@ async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_c
     // The standby had that before it was acknowledged.
     follows_later(&own, &guard).await;
     standby.receives_nothing();
-    guard.end(&ended, Ended::Known);
+    guard.end(&ended, DispatchEnd::Known);
     drop((ended, right));
     barrier(&guard).await;
     assert_eq!(own.store.run("SELECT string_agg(key, '') FROM at_work"), "b");
@@ -186,27 +186,30 @@ async fn an_end_that_a_failover_has_lost_closes_its_key_for_as_long_as_all_are_c
     let closed = began.elapsed();
     assert!(closed < OVER + Duration::from_secs(3), "closed for {closed:?}");
     let waits = admit(&guard, &claim("b", last + 1, 1)).await;
-    assert!(matches!(waits, Look::Wait { doubt: None, .. }), "it is at work: {waits:?}");
+    assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "it is at work: {waits:?}");
     drop((reserved(&guard, operation).await, kept));
 }
 
 /// Which hosts take over is written, and whether one of them has everything is asked.
 #[tokio::test(flavor = "multi_thread")]
 async fn several_hosts_of_which_none_follows_synchronously_are_no_store_for_the_first_guard() {
-    let own = Own::start().await;
-    let standby = own.server.standby(Follows::Later);
+    let own = OwnServer::start().await;
+    let standby = own.server.standby(StandbyMode::Later);
     let both = own.store.at(&[own.server.address(), standby.address()]);
     let clock = own.clock.clone();
     let said = async |name| both.try_guard(clock.clone(), name).await.err().expect("refused").to_string();
     let refused = said("one").await;
     assert!(refused.contains("`synchronous_standby_names` is empty"), "{refused}");
-    let inspected = Postgres::inspect(&both.place).await.expect_err("refused").to_string();
+    let inspected = PostgresStore::inspect(&both.place).await.expect_err("refused").to_string();
     assert_eq!(inspected, refused);
+    let unmade = PostgresConfig::parse(
+        &own.store.database.url_at(&[own.server.address(), standby.address()]),
+        None,
+        "new",
+    );
+    let identity = StoreIdentity::new("12121212121212121212121212121212", &SystemRandomness);
     let unmade =
-        Place::parse(&own.store.database.url_at(&[own.server.address(), standby.address()]), None, "new");
-    let identity = Identity::new("12121212121212121212121212121212", &SystemRandomness);
-    let unmade =
-        Postgres::init(&unmade.expect("a URL"), &identity, 10).await.expect_err("refused").to_string();
+        PostgresStore::init(&unmade.expect("a URL"), &identity, 10).await.expect_err("refused").to_string();
     assert!(unmade.contains("`synchronous_standby_names` is empty"), "{unmade}");
     // One host only: who takes over from it is not known here.
     let first = own.guard(&own.store, "first").await;
@@ -217,8 +220,8 @@ async fn several_hosts_of_which_none_follows_synchronously_are_no_store_for_the_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_closed() {
     for closes in [false, true] {
-        let mut own = Own::start().await;
-        let standby = own.server.standby(Follows::Synchronously);
+        let mut own = OwnServer::start().await;
+        let standby = own.server.standby(StandbyMode::Synchronously);
         let both = own.store.at(&[own.server.address(), standby.address()]);
         let guard = own.guard(&both, "one").await;
         // What nobody has in hand ends with the next connection.
@@ -233,13 +236,13 @@ async fn a_promoted_standby_that_had_everything_goes_on_and_one_that_had_not_is_
         barrier_in_time(&guard).await;
         let look = admit(&guard, &claim("b", epoch + 1, 1)).await;
         if closes {
-            assert!(matches!(look, Look::Refused(Refused::Quarantine { .. })), "{look:?}");
+            assert!(matches!(look, AdmitReply::Rejected(AdmitError::Quarantine { .. })), "{look:?}");
             let old = admit(&guard, &claim("b", epoch, 1)).await;
-            assert!(matches!(old, Look::Refused(Refused::Recovered { .. })), "{old:?}");
+            assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "{old:?}");
         } else {
-            assert!(matches!(look, Look::Running { .. }), "nothing is missing: {look:?}");
+            assert!(matches!(look, AdmitReply::Running { .. }), "nothing is missing: {look:?}");
             let waits = admit(&guard, &claim("a", epoch + 2, 1)).await;
-            assert!(matches!(waits, Look::Wait { doubt: None, .. }), "{waits:?}");
+            assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "{waits:?}");
         }
     }
 }
@@ -259,7 +262,7 @@ END $$;";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_of_which_the_wait_for_a_standby_was_cancelled_is_no_answer() {
     const WAITS: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    let own = Own::start().await;
+    let own = OwnServer::start().await;
     let guard = own.guard(&own.store, "one").await;
     let (_, epoch) = gets_in(&guard, "a", 20).await;
     let follow = |who: &str| {

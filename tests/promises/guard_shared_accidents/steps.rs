@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{InFlight, Look, Postgres},
+    postgres::{AdmitReply, InFlightDispatch, PostgresStore},
     register::Claim,
 };
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
@@ -23,31 +23,31 @@ pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> Claim {
     }
 }
 
-pub(super) async fn admit(guard: &Postgres, claim: &Claim) -> Look {
+pub(super) async fn admit(guard: &PostgresStore, claim: &Claim) -> AdmitReply {
     guard.admit(claim, guard.name(), None).await.expect("the database answers")
 }
 
-pub(super) async fn runs(guard: &Postgres, claim: &Claim) -> InFlight {
+pub(super) async fn runs(guard: &PostgresStore, claim: &Claim) -> InFlightDispatch {
     match admit(guard, claim).await {
-        Look::Running { dispatch, .. } => dispatch,
+        AdmitReply::Running { dispatch, .. } => dispatch,
         other => panic!("{claim:?}: {other:?}"),
     }
 }
 
 /// Returns when the guard has done everything that it was asked before.
-pub(super) async fn barrier(guard: &Postgres) {
+pub(super) async fn barrier(guard: &PostgresStore) {
     guard.resolve(&[], claim("nobody", 1, 1).token).await.expect("the database answers");
 }
 
 /// Opens a guard on a manual clock, and passes the time in which a new store lets nothing in.
-pub(super) async fn opened(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> Postgres {
+pub(super) async fn opened(store: &SharedStore, clock: &Arc<ManualClock>, name: &str) -> PostgresStore {
     clock.go(Duration::from_secs(1));
     let guard = store.guard(clock.clone(), name).await;
     pass(clock, &[&guard], OVER + Duration::from_secs(1)).await;
     guard
 }
 
-pub(super) async fn pass(clock: &ManualClock, guards: &[&Postgres], time: Duration) {
+pub(super) async fn pass(clock: &ManualClock, guards: &[&PostgresStore], time: Duration) {
     let mut left = time;
     while left > Duration::ZERO {
         let step = left.min(Duration::from_secs(2));
@@ -60,7 +60,7 @@ pub(super) async fn pass(clock: &ManualClock, guards: &[&Postgres], time: Durati
 }
 
 /// The first question after an interruption may be refused.
-pub(super) async fn barrier_in_time(guard: &Postgres) {
+pub(super) async fn barrier_in_time(guard: &PostgresStore) {
     let answered = async { while guard.resolve(&[], claim("nobody", 1, 1).token).await.is_err() {} };
     patiently("the database to answer", answered, || guard.status()).await;
 }

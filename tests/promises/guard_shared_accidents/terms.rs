@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    postgres::{Look, Postgres, Terms},
-    register::Ended,
+    postgres::{AdmitReply, GuardTimings, PostgresStore},
+    register::DispatchEnd,
 };
 use fencegate_process::{
     clock::{Clock, ManualClock},
@@ -16,9 +16,9 @@ use super::steps::{admit, barrier, claim, opened, pass, runs};
 
 const LONGEST: Duration = Duration::from_secs(20);
 
-async fn doubt(guard: &Postgres, key: &str, epoch: u64) -> Duration {
+async fn doubt(guard: &PostgresStore, key: &str, epoch: u64) -> Duration {
     match admit(guard, &claim(key, epoch, 1)).await {
-        Look::Wait { doubt: Some(left), .. } => left,
+        AdmitReply::Wait { doubt: Some(left), .. } => left,
         other => panic!("{other:?}"),
     }
 }
@@ -29,14 +29,14 @@ async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() 
     let store = SharedStore::fresh().await;
     let clock = Arc::new(ManualClock::default());
     let one = opened(&store, &clock, "one").await;
-    let terms = Terms { max_execution: LONGEST, ..TERMS };
+    let terms = GuardTimings { max_execution: LONGEST, ..TERMS };
     let changed =
-        Postgres::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "changed").await;
+        PostgresStore::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "changed").await;
     let changed = changed.expect("it can be opened");
     pass(&clock, &[&one, &changed], Duration::from_secs(1)).await;
     let running = runs(&one, &claim("a", 20, 1)).await;
     let left_behind = runs(&one, &claim("b", 20, 1)).await;
-    one.end(&running, Ended::InDoubt { until: clock.now() + TERMS.max_execution });
+    one.end(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
     barrier(&one).await;
     assert!(doubt(&changed, "a", 21).await >= LONGEST);
     one.leave().await.expect("in order");
@@ -47,7 +47,7 @@ async fn what_is_in_doubt_at_one_guard_waits_for_the_longest_execution_of_all() 
     changed.leave().await.expect("in order");
     pass(&clock, &[&other], LONGEST + TERMS.send_within + Duration::from_secs(4)).await;
     let running = runs(&other, &claim("c", 22, 1)).await;
-    other.end(&running, Ended::InDoubt { until: clock.now() + TERMS.max_execution });
+    other.end(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
     barrier(&other).await;
     assert!(doubt(&other, "c", 23).await < LONGEST);
 }
@@ -59,8 +59,9 @@ async fn what_a_guard_leaves_behind_may_begin_as_late_as_its_filter_lets_it() {
     let clock = Arc::new(ManualClock::default());
     let other = opened(&store, &clock, "other").await;
     let begun_within = Duration::from_secs(7);
-    let terms = Terms { begun_within, ..TERMS };
-    let one = Postgres::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "one").await;
+    let terms = GuardTimings { begun_within, ..TERMS };
+    let one =
+        PostgresStore::open(&store.place, terms, clock.clone(), Arc::new(SystemRandomness), "one").await;
     let one = one.expect("it can be opened");
     pass(&clock, &[&one, &other], Duration::from_secs(1)).await;
     let left_behind = runs(&one, &claim("a", 20, 1)).await;

@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    operation::{State, Writing},
-    postgres::{Look, Unavailable},
-    register::Ended,
+    operation::{JournalUpdate, State},
+    postgres::{AdmitReply, PostgresError},
+    register::DispatchEnd,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{
     patience::patiently,
-    postgres::{Cut, Lost},
+    postgres::{LostMessage, PostgresProxy},
     shared_store::SharedStore,
 };
 
@@ -45,7 +45,7 @@ async fn a_batch_for_which_the_database_has_no_time_gets_smaller_until_it_has() 
         running.push(runs(&guard, &claim(&format!("k{nth}"), 20 + nth, 1)).await);
     }
     store.run(SLOW);
-    running.iter().for_each(|dispatch| guard.end(dispatch, Ended::Known));
+    running.iter().for_each(|dispatch| guard.end(dispatch, DispatchEnd::Known));
     nothing_is_at_work(&store).await;
     barrier_in_time(&guard).await;
     runs(&guard, &claim("k0", 90, 1)).await;
@@ -59,16 +59,18 @@ async fn an_end_whose_entry_is_refused_for_good_opens_its_key_and_gives_its_oper
     let (id, admitted) = (OperationId::of([1; 32]), entry(20));
     let held = reserved(&guard, id).await;
     let look = guard.admit(&claim("a", 20, 1), guard.name(), Some((&held, &admitted))).await;
-    let Ok(Look::Running { dispatch, .. }) = look else { panic!("{look:?}") };
+    let Ok(AdmitReply::Running { dispatch, .. }) = look else { panic!("{look:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
     let done = State::Done { at: 5, answer: None };
-    let done =
-        Writing::Entry(Box::new(fencegate_guard::operation::Entry { state: done, ..admitted.clone() }));
-    let written = guard.finish(&dispatch, Ended::Known, held, done).await;
-    assert!(matches!(written, Err(Unavailable::Refused(_))), "{written:?}");
+    let done = JournalUpdate::Entry(Box::new(fencegate_guard::operation::JournalEntry {
+        state: done,
+        ..admitted.clone()
+    }));
+    let written = guard.finish(&dispatch, DispatchEnd::Known, held, done).await;
+    assert!(matches!(written, Err(PostgresError::Refused(_))), "{written:?}");
     nothing_is_at_work(&store).await;
     barrier(&guard).await;
-    assert!(matches!(admit(&guard, &claim("a", 21, 1)).await, Look::Running { .. }));
+    assert!(matches!(admit(&guard, &claim("a", 21, 1)).await, AdmitReply::Running { .. }));
     drop(reserved(&guard, id).await);
     assert_eq!(guard.operation(&id).await, Ok(Some(admitted)), "nobody knows what became of it");
 }
@@ -89,11 +91,11 @@ async fn an_end_that_fails_each_time_holds_up_no_other_question() {
     );
     let never = claim("never", 20, 1);
     let asked = async {
-        guard.end(&stuck, Ended::Known);
+        guard.end(&stuck, DispatchEnd::Known);
         let (refused, ()) = tokio::join!(guard.admit(&never, guard.name(), None), async {
-            guard.end(&other, Ended::Known);
+            guard.end(&other, DispatchEnd::Known);
         });
-        assert!(matches!(refused, Err(Unavailable::Refused(_))), "{refused:?}");
+        assert!(matches!(refused, Err(PostgresError::Refused(_))), "{refused:?}");
         while store.run("SELECT count(*) FROM at_work WHERE key = 'other'") != "0" {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -107,19 +109,19 @@ async fn an_end_that_fails_each_time_holds_up_no_other_question() {
 #[tokio::test]
 async fn a_right_that_was_given_unheard_and_is_refused_at_the_repeat_is_given_back() {
     let store = SharedStore::fresh().await;
-    let cut = Cut::before(store.database.address).await;
+    let cut = PostgresProxy::before(store.database.address).await;
     let clock = Arc::new(ManualClock::default());
     let guard = opened(&store.at(&[cut.address]), &clock, "one").await;
     barrier(&guard).await;
     let id = OperationId::of([7; 32]);
-    cut.next("reserve", Lost::Answer);
+    cut.next("reserve", LostMessage::Answer);
     let (reserved, ()) = tokio::join!(guard.reserve(id), async {
         cut.done().await;
         // Nothing else of this runtime goes on meanwhile, the next connection of the guard neither.
         assert_eq!(store.run("SELECT count(*) FROM held"), "1");
         store.run("ALTER TABLE held ADD CONSTRAINT never CHECK (waited) NOT VALID");
     });
-    assert!(matches!(reserved, Err(Unavailable::Refused(_))));
+    assert!(matches!(reserved, Err(PostgresError::Refused(_))));
     barrier(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM held"), "0");
 }

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    place::Place,
-    postgres::{InFlight, Look, Postgres},
-    register::{Answer, Watch},
+    place::DispatchTarget,
+    postgres::{AdmitReply, InFlightDispatch, PostgresStore},
+    register::{EndpointWatch, LivenessAnswer},
 };
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::{SharedStore, TERMS};
@@ -14,30 +14,30 @@ use super::steps::{admit, barrier, claim, opened, pass, runs};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-fn service() -> Place {
-    Place::endpoint("service")
+fn service() -> DispatchTarget {
+    DispatchTarget::endpoint("service")
 }
 
 /// A guard that asks its endpoint, and another one that has the same store.
-async fn two(store: &SharedStore, clock: &Arc<ManualClock>) -> [Postgres; 2] {
+async fn two(store: &SharedStore, clock: &Arc<ManualClock>) -> [PostgresStore; 2] {
     let one = opened(store, clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    one.watch(Watch { endpoints: vec![service().endpoint], every: EVERY });
+    one.watch(EndpointWatch { endpoints: vec![service().endpoint], every: EVERY });
     [one, other]
 }
 
 /// Something that this guard has sent and of which it has seen no end.
-async fn in_doubt(guard: &Postgres, clock: &ManualClock, key: &str) -> InFlight {
+async fn in_doubt(guard: &PostgresStore, clock: &ManualClock, key: &str) -> InFlightDispatch {
     let lost = runs(guard, &claim(key, 20, 1)).await;
     guard.in_doubt(&lost, Some(service()), TERMS.max_execution, clock.now());
     barrier(guard).await;
     lost
 }
 
-async fn is_closed(guard: &Postgres, key: &str, epoch: u64) -> bool {
+async fn is_closed(guard: &PostgresStore, key: &str, epoch: u64) -> bool {
     match admit(guard, &claim(key, epoch, 1)).await {
-        Look::Wait { doubt: Some(_), .. } => true,
-        Look::Running { .. } => false,
+        AdmitReply::Wait { doubt: Some(_), .. } => true,
+        AdmitReply::Running { .. } => false,
         other => panic!("{key}: {other:?}"),
     }
 }
@@ -56,7 +56,7 @@ async fn the_time_of_the_store_opens_no_key_whose_endpoint_was_not_seen() {
     let [doubt] = &one.doubts().await.expect("the database answers")[..] else { panic!("one is in doubt") };
     assert_eq!((&doubt.place, doubt.silent), (&Some(service()), true));
     // It answers, and is seen for as long as the execution may take.
-    let seen = || one.seen_running(&service(), Answer { asked: clock.now(), answered: clock.now() });
+    let seen = || one.seen_running(&service(), LivenessAnswer { asked: clock.now(), answered: clock.now() });
     assert!(seen());
     for second in 0..TERMS.max_execution.as_secs() {
         assert!(is_closed(&other, "a", 22 + second).await, "after {second} s");

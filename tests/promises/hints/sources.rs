@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 /// A command as it stands in a source, behind `fencegate`; what is in braces is filled in when it is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Printed {
+pub(super) struct PrintedCommand {
     pub(super) file: String,
     pub(super) template: String,
 }
@@ -36,7 +36,7 @@ const VERBS: [&str; 21] = [
 /// Words that stand for what the program does not know, or knows only when it prints.
 pub(super) const PLACEHOLDERS: [&str; 6] = ["E", "UUID", "POLICY", "CODE", "KEYFILE", "FILE"];
 
-impl Printed {
+impl PrintedCommand {
     /// Whether what was typed is this command, filled in.
     pub(super) fn is(&self, typed: &str) -> bool {
         let Some(typed) = typed.strip_prefix("fencegate ") else { return false };
@@ -58,14 +58,14 @@ impl Printed {
 }
 
 /// The commands in the sources of all crates except the tests.
-pub(super) fn printed_in_sources() -> Vec<Printed> {
+pub(super) fn printed_in_sources() -> Vec<PrintedCommand> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut printed = Vec::new();
     for crates in ["gateway", "policies"] {
         each_source(&top.join(crates), &mut |file, text| {
             let name = file.strip_prefix(&top).unwrap_or(file).display().to_string();
             let all = commands(&program_text(text), &name);
-            printed.extend(all.into_iter().map(|template| Printed { file: name.clone(), template }));
+            printed.extend(all.into_iter().map(|template| PrintedCommand { file: name.clone(), template }));
         });
     }
     assert!(printed.len() > 40, "not all were found: {printed:#?}");
@@ -145,7 +145,7 @@ fn a_command_is_found_where_it_is_made_and_where_it_is_written() {
                  init -c POLICY`, once\")]
     ";
     assert_eq!(commands(&program_text(source), "x"), ["locks --after {}", "era init -c POLICY"]);
-    let printed = |template: &str| Printed { file: String::new(), template: template.to_owned() };
+    let printed = |template: &str| PrintedCommand { file: String::new(), template: template.to_owned() };
     assert!(printed("locks --after {}").is("fencegate locks --after a/7 -c x.yaml"));
     assert!(printed("era bump --at-least E").is("fencegate era bump --at-least 7"));
     assert!(printed("{verb} --at-least {}").is("fencegate era init --at-least 7"));

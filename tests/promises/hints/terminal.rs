@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use fencegate_tests::{gateway::write_policy, patience::patiently, policy::Policy, scratch};
+use fencegate_tests::{gateway::write_policy, patience::patiently, policy::TestPolicy, scratch};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -15,12 +15,12 @@ use super::sources::PLACEHOLDERS;
 
 /// How a command learns which file or which process is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum TargetArgument {
     Option,
     Variable,
 }
 
-pub(super) struct Terminal {
+pub(super) struct TestTerminal {
     home: TempDir,
     /// The option that is put behind every question.
     option: String,
@@ -31,7 +31,7 @@ pub(super) struct Terminal {
     pub(super) typed: Vec<String>,
 }
 
-impl Terminal {
+impl TestTerminal {
     pub(super) fn bare() -> Self {
         let mut terminal = Self {
             home: scratch::place(),
@@ -45,21 +45,21 @@ impl Terminal {
     }
 
     /// The terminal of an operator who works with this file.
-    pub(super) fn of(way: Way, file: &Policy) -> Self {
+    pub(super) fn of(way: TargetArgument, file: &TestPolicy) -> Self {
         let terminal = Self::bare();
         let path = write_policy(terminal.home.path(), &file.to_string()).display().to_string();
         terminal.knowing(way, "-c", "FENCEGATE_CONFIG", path)
     }
 
     /// The terminal of an operator who asks the process with this admin listener.
-    pub(super) fn at(way: Way, admin: SocketAddr) -> Self {
+    pub(super) fn at(way: TargetArgument, admin: SocketAddr) -> Self {
         Self::bare().knowing(way, "--admin", "FENCEGATE_ADMIN", admin.to_string())
     }
 
-    fn knowing(self, way: Way, option: &str, variable: &'static str, value: String) -> Self {
+    fn knowing(self, way: TargetArgument, option: &str, variable: &'static str, value: String) -> Self {
         match way {
-            Way::Option => Self { option: format!(" {option} {value}"), ..self },
-            Way::Variable => Self { variable: Some((variable, value)), ..self },
+            TargetArgument::Option => Self { option: format!(" {option} {value}"), ..self },
+            TargetArgument::Variable => Self { variable: Some((variable, value)), ..self },
         }
     }
 
@@ -72,7 +72,7 @@ impl Terminal {
     }
 
     /// The file that is worked with has changed.
-    pub(super) fn rewrites(&self, file: &Policy) {
+    pub(super) fn rewrites(&self, file: &TestPolicy) {
         write_policy(self.home.path(), &file.to_string());
     }
 

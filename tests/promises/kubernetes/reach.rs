@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-pub(super) struct Reach(Vec<Value>);
+pub(super) struct NetworkPolicies(Vec<Value>);
 
-impl Reach {
+impl NetworkPolicies {
     pub(super) fn of(resources: &[Value]) -> Self {
         Self(resources.iter().filter(|one| one["kind"] == "NetworkPolicy").cloned().collect())
     }
@@ -23,20 +23,20 @@ impl Reach {
         // Whom no policy selects is open.
         policies.peek().is_none()
             || policies.any(|one| {
-                let place = Place { namespace, pod, own: at };
+                let place = PodIdentity { namespace, pod, own: at };
                 each(&one["spec"]["ingress"]).any(|rule| allows(rule, &place, port))
             })
     }
 }
 
-struct Place<'a> {
+struct PodIdentity<'a> {
     namespace: &'a str,
     pod: &'a str,
     /// The namespace that a policy speaks of when it names none.
     own: &'a str,
 }
 
-fn allows(rule: &Value, place: &Place<'_>, port: &str) -> bool {
+fn allows(rule: &Value, place: &PodIdentity<'_>, port: &str) -> bool {
     let at_port =
         |one: &Value| one["port"].as_str().map_or_else(|| one["port"].to_string(), str::to_owned) == port;
     let may_come = |from: &Value| {

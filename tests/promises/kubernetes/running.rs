@@ -5,11 +5,11 @@ use std::{fs, path::Path, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     patience::patiently,
-    pods::{Pod, Pods},
+    pods::{FakeCluster, PodProcess},
     postgres, scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -22,13 +22,13 @@ use super::{
 
 /// An installation in the making, and the folder where its operator types.
 struct Installation {
-    site: Site,
-    pods: Pods,
+    site: TestSite,
+    pods: FakeCluster,
     home: TempDir,
     /// How the guard runs, and how many of them.
     guards: (&'static str, u8),
-    gateways: Vec<Pod>,
-    guard: Vec<Pod>,
+    gateways: Vec<PodProcess>,
+    guard: Vec<PodProcess>,
     /// The output of `era show`, as the values that take it.
     shown: String,
 }
@@ -43,7 +43,7 @@ fn commands(heading: &str) -> Vec<String> {
 impl Installation {
     /// `my.yaml` is the shipped example with the addresses of a test, and times that a test can wait for.
     async fn fresh(guards: (&'static str, u8), more: &[&str]) -> Self {
-        let (site, home) = (Site::fresh().await, scratch::place());
+        let (site, home) = (TestSite::fresh().await, scratch::place());
         let own = json!({
             "zookeeper": {"servers": [site.zookeeper.to_string()], "root": site.root, "session_timeout": "2s", "tick": "200ms"},
             "guard": {
@@ -58,7 +58,7 @@ impl Installation {
         let mine = files.collect::<String>() + &format!("-f {}/own.json", home.path().display());
         fs::write(home.path().join("my.yaml"), mine).expect("our own folder");
         let (gateways, guard, shown) = (Vec::new(), Vec::new(), String::new());
-        Self { site, pods: Pods::none(), home, guards, gateways, guard, shown }
+        Self { site, pods: FakeCluster::none(), home, guards, gateways, guard, shown }
     }
 
     async fn type_in(&mut self, line: &str) {
@@ -118,11 +118,13 @@ impl Installation {
         let at = self.pods.behind("fencegate", 80, gateway);
         let answer = async {
             loop {
-                let answer =
-                    Ask::post(&format!("/v1/orders/{order}/capture")).to(at).await.expect("an answer");
+                let answer = TestRequest::post(&format!("/v1/orders/{order}/capture"))
+                    .to(at)
+                    .await
+                    .expect("an answer");
                 // The test repeats like a client. A new guard is not believed yet, and a shared store opens one beat
                 // after its first guard is ready.
-                if (answer.status, answer.outcome()) == (503, Some(Outcome::NotDispatched)) {
+                if (answer.status, answer.outcome()) == (503, Some(FencingOutcome::NotDispatched)) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 } else {
                     return answer;
@@ -130,7 +132,12 @@ impl Installation {
             }
         };
         let answer = patiently("a capture", answer, || gateway).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{}", answer.reason());
+        assert_eq!(
+            (answer.status, answer.outcome()),
+            (200, Some(FencingOutcome::Done)),
+            "{}",
+            answer.reason()
+        );
     }
 
     fn captured(&self, order: &str) -> usize {
@@ -163,16 +170,16 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
 
     // A fenced request past the gateways is refused. A request that needs no lock goes through.
     let guard = installation.pods.behind("fencegate-guard", 8080, 0);
-    let refused = Ask::post("/v1/orders/7/capture").to(guard).await.expect("an answer");
+    let refused = TestRequest::post("/v1/orders/7/capture").to(guard).await.expect("an answer");
     assert_eq!(refused.field("fencing-refusal"), Some("token-missing"), "{}", refused.status);
     assert_eq!(installation.captured("7"), 2);
-    let read = Ask::get("/v1/orders/7").to(installation.pods.behind("fencegate", 80, 0)).await;
+    let read = TestRequest::get("/v1/orders/7").to(installation.pods.behind("fencegate", 80, 0)).await;
     assert_eq!(read.expect("an answer").status, 200);
     // The ports for metrics ask for the token.
     let token = fs::read_to_string(installation.home.path().join("admin-token")).expect("made by the README");
     for (service, port) in [("fencegate-pods", 9901), ("fencegate-guard-pods", 9902)] {
         let scraped = installation.pods.behind(service, port, 0);
-        let metrics = Ask::get("/metrics");
+        let metrics = TestRequest::get("/metrics");
         assert_eq!(metrics.to(scraped).await.expect("an answer").status, 401);
         let shown = metrics.field("Authorization", &format!("Bearer {token}")).to(scraped).await;
         assert_eq!(shown.expect("an answer").status, 200);
@@ -197,7 +204,7 @@ async fn the_commands_of_the_readme_make_an_installation_that_outlives_its_pods(
     let at = installation.pods.behind("fencegate", 80, 0);
     let refused = async {
         loop {
-            let refused = Ask::post("/v1/orders/9/capture").to(at).await.expect("an answer");
+            let refused = TestRequest::post("/v1/orders/9/capture").to(at).await.expect("an answer");
             // Until the session of this key has seen how far ZooKeeper has come.
             if refused.reason() != "lock-service" {
                 return refused;

@@ -3,9 +3,9 @@
 
 use fencegate_tests::{
     gateway::Gateway,
-    leases::{Lease, Tokens, asking},
-    site::Site,
-    unlocked::Unlocked,
+    leases::{ClientLease, LeaseTokens, asking},
+    site::TestSite,
+    unlocked::UnlockedRequest,
 };
 use serde_json::json;
 
@@ -17,13 +17,13 @@ use super::{
 /// Other gateways are told of neither plan more than of the other: whether a route refuses is its own affair.
 #[tokio::test]
 async fn nobody_leases_a_key_beside_what_passed_without_a_lock_before_the_reload() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
-    let Unlocked { gateway, fencing, request: unlocked, latch } =
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
+    let UnlockedRequest { gateway, fencing, request: unlocked, latch } =
         site.passes_unlocked(tokens.grant(site.policy("gw-1"))).await;
     let account = json!({"keys": ["account/7"]});
-    let holder = Lease::alone(&gateway, "account/7").await;
+    let holder = ClientLease::alone(&gateway, "account/7").await;
     let waits = gateway.send(&asking(&account).field("prefer", "respond-async")).await;
-    let waiting = Lease::granted(&waits);
+    let waiting = ClientLease::granted(&waits);
 
     gateway.rewrite(&fencing);
     assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
@@ -33,18 +33,18 @@ async fn nobody_leases_a_key_beside_what_passed_without_a_lock_before_the_reload
     assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"), "{refused:?}");
     latch.let_go();
     assert_eq!(unlocked.answer().await.status, 200);
-    Lease::alone(&gateway, "account/7").await;
+    ClientLease::alone(&gateway, "account/7").await;
 }
 
 #[tokio::test]
 async fn a_lease_that_waits_is_not_held_where_an_older_gateway_has_come_to_lock_its_key_otherwise() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let _older = Gateway::start(&with_a_route(&site)).await;
     let policy = with_leases(&site, &tokens);
     let younger = Gateway::start(&policy.clone().with("/allow_mixed", true)).await;
-    let holder = Lease::alone(&younger, "account/7").await;
+    let holder = ClientLease::alone(&younger, "account/7").await;
     let waits = asking(&json!({"keys": ["account/7"]})).field("prefer", "respond-async");
-    let waiting = Lease::granted(&younger.send(&waits).await);
+    let waiting = ClientLease::granted(&younger.send(&waits).await);
     younger.rewrite(&policy);
     assert_eq!(younger.reload(&[]).await.1["result"], "applied");
     younger.gauge_becomes(REFUSED, 1.0).await;

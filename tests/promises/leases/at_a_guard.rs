@@ -2,11 +2,11 @@
 //! before gets in.
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    guard::{Dispatch, assert_refused},
-    guarded::Guarded,
-    leases::{Lease, Tokens},
+    guard::{StampedRequest, assert_refused},
+    guarded::GuardedSite,
+    leases::{ClientLease, LeaseTokens},
 };
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use super::pay;
 
 #[tokio::test]
 async fn after_a_read_of_the_new_holder_a_late_write_of_the_old_one_is_refused() {
-    let (guarded, tokens) = (Guarded::fresh().await, Tokens::default());
+    let (guarded, tokens) = (GuardedSite::fresh().await, LeaseTokens::default());
     let guard = guarded.guard().await;
     let read = json!({
         "name": "look", "upstream": "ledger", "match": {"methods": ["GET"], "path": "/pay/{account}"},
@@ -23,15 +23,15 @@ async fn after_a_read_of_the_new_holder_a_late_write_of_the_old_one_is_refused()
     let policy = tokens.added_to(guarded.policy("gw-1", &[guard.public])).with("/routes/1", read);
     let gateway = Gateway::start(&policy).await;
 
-    let first = Lease::alone(&gateway, "account/7").await;
+    let first = ClientLease::alone(&gateway, "account/7").await;
     let written = gateway.send(&first.under(pay())).await;
-    assert_eq!((written.status, written.outcome()), (200, Some(Outcome::Done)));
+    assert_eq!((written.status, written.outcome()), (200, Some(FencingOutcome::Done)));
     assert_eq!(first.release(&gateway).await.status, 204);
     // As if it had left a moment ago, and were on its way still.
-    let late = Dispatch::after("account/7", written.token().expect("a token"));
-    let second = Lease::alone(&gateway, "account/7").await;
-    let looked = gateway.send(&second.under(Ask::get("/pay/7"))).await;
-    assert_eq!((looked.status, looked.outcome()), (200, Some(Outcome::Done)), "{looked:?}");
+    let late = StampedRequest::after("account/7", written.token().expect("a token"));
+    let second = ClientLease::alone(&gateway, "account/7").await;
+    let looked = gateway.send(&second.under(TestRequest::get("/pay/7"))).await;
+    assert_eq!((looked.status, looked.outcome()), (200, Some(FencingOutcome::Done)), "{looked:?}");
     assert!(looked.token() > Some(late.token()), "{looked:?}");
 
     let before = guarded.site.origin.count("/pay/7");

@@ -1,10 +1,10 @@
 //! Leases that wait for a key take no request its place in the queue of its route.
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     gateway::Gateway,
-    leases::{Lease, Tokens, asking},
-    site::Site,
+    leases::{ClientLease, LeaseTokens, asking},
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -12,20 +12,20 @@ use super::pay;
 
 #[tokio::test]
 async fn a_request_waits_behind_any_number_of_leases_as_its_route_says() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = tokens
         .policy(&site, "gw-1")
         .with("/routes/0/fence/hold", json!({"mode": "strict"}))
         .with("/routes/0/fence/queue", 1);
     let gateway = Gateway::start(&policy).await;
-    let holder = Lease::alone(&gateway, "account/7").await;
+    let holder = ClientLease::alone(&gateway, "account/7").await;
     let waits = asking(&json!({"keys": ["account/7"]})).field("prefer", "respond-async");
     let mut waiting = Vec::new();
     for _ in 0..3 {
-        waiting.push(Lease::granted(&gateway.send(&waits).await));
+        waiting.push(ClientLease::granted(&gateway.send(&waits).await));
     }
     let tree = site.tree().await;
-    let request = gateway.begin(Ask::post("/pay/7").field("prefer", "wait=20"));
+    let request = gateway.begin(TestRequest::post("/pay/7").field("prefer", "wait=20"));
     tree.locks_become("the request waits with the leases", |locks| locks.len() == 5).await;
     // The route of this request allows one waiter.
     let full = gateway.send(&pay()).await;

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::Outcome,
-    gateway::{Gateway, Launch},
-    leases::{Lease, Tokens, said},
-    site::Site,
+    client::FencingOutcome,
+    gateway::{Gateway, GatewayLaunch},
+    leases::{ClientLease, LeaseTokens, said},
+    site::TestSite,
     stepped_clock::SteppedClock,
 };
 use serde_json::json;
@@ -16,19 +16,19 @@ use tokio::time::sleep;
 use super::pay;
 
 /// Two gateways that see clocks of their own.
-struct Stepped {
-    site: Site,
-    _tokens: Tokens,
+struct SteppedGateways {
+    site: TestSite,
+    _tokens: LeaseTokens,
     gateways: [Gateway; 2],
     clocks: [SteppedClock; 2],
 }
 
-impl Stepped {
+impl SteppedGateways {
     async fn fresh() -> Self {
-        let (site, tokens) = (Site::fresh().await.comparing(), Tokens::default());
+        let (site, tokens) = (TestSite::fresh().await.comparing(), LeaseTokens::default());
         let clocks = [SteppedClock::right(), SteppedClock::right()];
         let start = async |name: &str, clock: &SteppedClock| {
-            let gateway = Launch::new(&tokens.policy(&site, name)).timed_by(clock).start().await;
+            let gateway = GatewayLaunch::new(&tokens.policy(&site, name)).timed_by(clock).start().await;
             gateway.becomes_ready().await;
             gateway
         };
@@ -37,20 +37,20 @@ impl Stepped {
     }
 
     /// Neither gateway sends a request under it, and the service has seen no more than before.
-    async fn refuse(&self, lease: &Lease) {
+    async fn refuse(&self, lease: &ClientLease) {
         let before = self.site.origin.count("/pay/7");
         for gateway in &self.gateways {
             let late = gateway.send(&lease.under(pay())).await;
             assert_eq!((late.status, late.reason().as_str()), (412, "stale-token"), "{late:?}");
-            assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+            assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
         }
         assert_eq!(self.site.origin.count("/pay/7"), before, "the service has seen it");
     }
 
     /// The next client gets the key, and writes.
-    async fn next_writes(&self, gateway: usize, first: &Lease) {
+    async fn next_writes(&self, gateway: usize, first: &ClientLease) {
         let gateway = &self.gateways[gateway];
-        let second = Lease::alone(gateway, "account/7").await;
+        let second = ClientLease::alone(gateway, "account/7").await;
         assert!(second.token() > first.token());
         assert_eq!(gateway.send(&second.under(pay())).await.status, 200);
     }
@@ -58,10 +58,10 @@ impl Stepped {
 
 #[tokio::test]
 async fn a_wall_clock_that_is_set_makes_no_lease_longer_or_shorter() {
-    let story = Stepped::fresh().await;
+    let story = SteppedGateways::fresh().await;
     let [one, other] = &story.gateways;
     let ttl = Duration::from_millis(1500);
-    let first = Lease::of(one, json!({"keys": ["account/7"], "ttl_ms": 1500})).await;
+    let first = ClientLease::of(one, json!({"keys": ["account/7"], "ttl_ms": 1500})).await;
     for (seconds, back) in [(3600, -3600), (-3600, 3600), (86_400 * 400, 0)] {
         story.clocks[0].set_wall(seconds);
         story.clocks[1].set_wall(back);
@@ -83,15 +83,15 @@ async fn a_wall_clock_that_is_set_makes_no_lease_longer_or_shorter() {
 
 #[tokio::test]
 async fn a_lease_is_over_at_once_where_the_machine_of_its_gateway_has_slept_past_it() {
-    let story = Stepped::fresh().await;
-    let first = Lease::of(&story.gateways[0], json!({"keys": ["account/7"], "ttl_ms": 10_000})).await;
+    let story = SteppedGateways::fresh().await;
+    let first = ClientLease::of(&story.gateways[0], json!({"keys": ["account/7"], "ttl_ms": 10_000})).await;
     assert_eq!(story.gateways[0].send(&first.under(pay())).await.status, 200);
     let before = story.site.origin.count("/pay/7");
     story.clocks[0].has_slept(Duration::from_secs(60));
     for gateway in &story.gateways {
         let late = gateway.send(&first.under(pay())).await;
         assert!(matches!(late.status, 412 | 503), "{late:?}");
-        assert_eq!(late.outcome(), Some(Outcome::NotDispatched));
+        assert_eq!(late.outcome(), Some(FencingOutcome::NotDispatched));
     }
     assert_eq!(story.site.origin.count("/pay/7"), before, "the service has seen it");
     story.next_writes(1, &first).await;

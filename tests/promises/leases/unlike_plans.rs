@@ -1,11 +1,11 @@
 //! Of two gateways of which one leases a key and the other has a route that locks it otherwise, the younger one gives way.
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    leases::{Lease, Tokens, asking},
-    policy::Policy,
-    site::Site,
+    leases::{ClientLease, LeaseTokens, asking},
+    policy::TestPolicy,
+    site::TestSite,
 };
 use serde_json::json;
 
@@ -15,20 +15,20 @@ use super::pay;
 pub(super) const REFUSED: &str = "fencegate_config_refused_routes";
 
 /// A gateway whose requests take the lock of another program, and which leases nothing.
-pub(super) fn with_a_route(site: &Site) -> Policy {
+pub(super) fn with_a_route(site: &TestSite) -> TestPolicy {
     let fence = json!({"key": "account/{path.account}", "wait": "5s", "layout": "curator-mutex",
         "lock_path": "/locks/account-{path.account}", "hold": {"mode": "strict"}});
     site.policy("with-a-route").with("/routes/0/fence", fence)
 }
 
 /// A gateway that leases the key, and has no route for it.
-pub(super) fn with_leases(site: &Site, tokens: &Tokens) -> Policy {
+pub(super) fn with_leases(site: &TestSite, tokens: &LeaseTokens) -> TestPolicy {
     tokens.policy(site, "with-leases").with("/routes/0/fence", "none")
 }
 
 #[tokio::test]
 async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let older = Gateway::start(&with_a_route(&site)).await;
     let younger = Gateway::start(&with_leases(&site, &tokens)).await;
     younger.gauge_becomes(REFUSED, 1.0).await;
@@ -39,22 +39,22 @@ async fn what_an_older_gateway_locks_otherwise_is_not_leased() {
     assert_eq!((refused.status, refused.reason().as_str()), (503, "config-mismatch"));
     assert_eq!(older.send(&pay()).await.status, 200);
     // A key that no other gateway locks otherwise is leased as usual.
-    Lease::alone(&younger, "job/1").await;
+    ClientLease::alone(&younger, "job/1").await;
     older.stops().await;
     younger.gauge_becomes(REFUSED, 0.0).await;
-    Lease::alone(&younger, "account/7").await;
+    ClientLease::alone(&younger, "account/7").await;
 }
 
 #[tokio::test]
 async fn what_an_older_gateway_leases_is_not_locked_otherwise() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let older = Gateway::start(&with_leases(&site, &tokens)).await;
-    let lease = Lease::alone(&older, "account/7").await;
+    let lease = ClientLease::alone(&older, "account/7").await;
     let younger = Gateway::start(&with_a_route(&site)).await;
     younger.gauge_becomes(REFUSED, 1.0).await;
     let refused = younger.send(&pay()).await;
     let told = (refused.status, refused.reason(), refused.outcome());
-    assert_eq!(told, (503, "config-mismatch".to_owned(), Some(Outcome::NotDispatched)));
+    assert_eq!(told, (503, "config-mismatch".to_owned(), Some(FencingOutcome::NotDispatched)));
     assert_eq!(lease.renew(&older).await.status, 200);
     assert_eq!(older.metrics().await.sum(REFUSED, &[]), 0.0);
     assert_eq!(site.origin.count("/pay/7"), 0);
@@ -62,10 +62,10 @@ async fn what_an_older_gateway_leases_is_not_locked_otherwise() {
 
 #[tokio::test]
 async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease_is_over() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
-    let lease = Lease::alone(&older, "account/7").await;
+    let lease = ClientLease::alone(&older, "account/7").await;
     older.rewrite(&policy.with("/leases/principals/0/keys", json!(["job/*"])));
     assert_eq!(older.reload(&[]).await.0, Some(0));
     let younger = Gateway::start(&with_a_route(&site)).await;
@@ -77,7 +77,7 @@ async fn a_pattern_that_a_reload_takes_away_is_given_way_to_until_its_last_lease
 }
 
 /// Adds one route for each resource.
-fn taking(policy: Policy, resources: &[&str]) -> Policy {
+fn taking(policy: TestPolicy, resources: &[&str]) -> TestPolicy {
     resources.iter().fold(policy, |policy, resource| {
         policy.route(json!({
             "name": resource, "upstream": "ledger", "fence": {"key": format!("{resource}/{{path.id}}")},
@@ -89,17 +89,17 @@ fn taking(policy: Policy, resources: &[&str]) -> Policy {
 /// A lease may live for hours, and the reload does not wait for it.
 #[tokio::test]
 async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
-    let lease = Lease::alone(&older, "account/7").await;
+    let lease = ClientLease::alone(&older, "account/7").await;
     let withdrawn = policy.with("/leases/principals/0/keys", json!(["job/*"]));
     // The second reload does not wait for anything from the first one.
     for resources in [&["book"][..], &["book", "shelf"]] {
         older.rewrite(&taking(withdrawn.clone(), resources));
         assert_eq!(older.reload(&[]).await.0, Some(0));
         for resource in resources {
-            let answer = older.send(&Ask::post(&format!("/{resource}/7"))).await;
+            let answer = older.send(&TestRequest::post(&format!("/{resource}/7"))).await;
             assert_eq!(answer.status, 200, "{resource}: {answer:?}");
         }
     }
@@ -116,10 +116,10 @@ async fn what_a_reload_adds_waits_for_no_lease_of_a_pattern_that_it_takes_away()
 /// A gateway that publishes another plan is the youngest, and gives way. A client that holds a lock does not.
 #[tokio::test]
 async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policy = with_leases(&site, &tokens);
     let older = Gateway::start(&policy).await;
-    let lease = Lease::alone(&older, "account/7").await;
+    let lease = ClientLease::alone(&older, "account/7").await;
     let younger = Gateway::start(&with_a_route(&site)).await;
     younger.gauge_becomes(REFUSED, 1.0).await;
     older.rewrite(&policy.with("/leases/principals/0/keys", json!(["acc*"])));
@@ -138,7 +138,7 @@ async fn a_lease_whose_key_another_pattern_covers_now_is_given_way_to_as_before(
 /// exclude nothing there.
 #[tokio::test]
 async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let after = tokens.policy(&site, "gw-1").with("/routes/0/fence", "none");
     leases_as_was_told(site, tokens, after).await;
 }
@@ -146,20 +146,20 @@ async fn a_key_whose_route_a_reload_takes_away_is_not_leased_under_another_lock(
 /// The leases that a gateway grants stay in force until its restart.
 #[tokio::test]
 async fn a_file_without_leases_does_not_lease_under_another_lock() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let after = site.policy("gw-1").with("/routes/0/fence", "none");
     leases_as_was_told(site, tokens, after).await;
 }
 
 /// `after`: the plan without the route whose key has several permits.
-async fn leases_as_was_told(site: Site, tokens: Tokens, after: Policy) {
+async fn leases_as_was_told(site: TestSite, tokens: LeaseTokens, after: TestPolicy) {
     let fence =
         json!({"key": "account/{path.account}", "wait": "5s", "permits": 3, "hold": {"mode": "strict"}});
     let with_permits = |name| tokens.policy(&site, name).with("/routes/0/fence", fence.clone());
     let other = Gateway::start(&with_permits("other")).await;
     let gateway = Gateway::start(&with_permits("gw-1")).await;
-    let elsewhere = site.origin.holds_one(&other, Ask::post("/pay/7")).await;
-    let of_before = site.origin.holds_one(&gateway, Ask::post("/pay/8")).await;
+    let elsewhere = site.origin.holds_one(&other, TestRequest::post("/pay/7")).await;
+    let of_before = site.origin.holds_one(&gateway, TestRequest::post("/pay/8")).await;
     gateway.rewrite(&after);
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
 
@@ -173,5 +173,5 @@ async fn leases_as_was_told(site: Site, tokens: Tokens, after: Policy) {
     assert_eq!(elsewhere.finishes().await.status, 200);
     other.stops().await;
     gateway.gauge_becomes(REFUSED, 0.0).await;
-    Lease::alone(&gateway, "account/7").await;
+    ClientLease::alone(&gateway, "account/7").await;
 }

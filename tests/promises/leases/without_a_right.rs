@@ -5,24 +5,25 @@ use std::time::{Duration, Instant};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use fencegate_tests::{
-    client::{Ask, Raw},
+    client::{RawClient, TestRequest},
     gateway::Gateway,
-    leases::{CLIENT, Lease, OPERATOR, OTHER, Tokens, said},
+    leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, said},
     patience::patiently,
-    site::Site,
+    site::TestSite,
     zookeeper::received,
 };
 use tokio::time::sleep;
 
 use super::pay;
 
-fn election(name: &str, token: &str) -> Ask {
-    Ask::get(&format!("/.fencegate/v1/elections/{name}")).field("authorization", &format!("Bearer {token}"))
+fn election(name: &str, token: &str) -> TestRequest {
+    TestRequest::get(&format!("/.fencegate/v1/elections/{name}"))
+        .field("authorization", &format!("Bearer {token}"))
 }
 
 /// A connection that follows an election, and the status of the answer.
-async fn follows(gateway: &Gateway, name: &str, token: &str) -> (Raw, u16) {
-    let mut raw = Raw::connect(gateway.public).await.expect("listens");
+async fn follows(gateway: &Gateway, name: &str, token: &str) -> (RawClient, u16) {
+    let mut raw = RawClient::connect(gateway.public).await.expect("listens");
     let asked = format!(
         "GET /.fencegate/v1/elections/{name} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n\r\n"
     );
@@ -34,9 +35,9 @@ async fn follows(gateway: &Gateway, name: &str, token: &str) -> (Raw, u16) {
 
 #[tokio::test]
 async fn an_election_is_shown_to_those_who_may_take_it_and_followed_so_often_as_the_policy_says() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/leases/per_principal", 3)).await;
-    let leads = Lease::alone(&gateway, "election/primary").await;
+    let leads = ClientLease::alone(&gateway, "election/primary").await;
     let answer = gateway.send(&election("primary", OTHER)).await;
     assert_eq!((answer.status, answer.reason().as_str()), (403, "lease-forbidden"), "{answer:?}");
     assert_eq!(follows(&gateway, "primary", OTHER).await.1, 403);
@@ -59,7 +60,7 @@ async fn an_election_is_shown_to_those_who_may_take_it_and_followed_so_often_as_
 
 #[tokio::test]
 async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
-    let ((zookeeper, site), tokens) = (Site::on_its_own().await, Tokens::default());
+    let ((zookeeper, site), tokens) = (TestSite::on_its_own().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     let server = zookeeper.server.address();
     let mut following = Vec::new();
@@ -81,7 +82,7 @@ async fn many_followed_elections_cost_zookeeper_no_more_than_some() {
 
 #[tokio::test]
 async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_together() {
-    let ((zookeeper, site), tokens) = (Site::on_its_own().await, Tokens::default());
+    let ((zookeeper, site), tokens) = (TestSite::on_its_own().await, LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
     let server = zookeeper.server.address();
@@ -98,8 +99,11 @@ async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_toget
         };
         let secret = BASE64_URL_SAFE_NO_PAD.encode([0; 32]);
         let id = format!("v1.{}.0123456789abcdef.{secret}", BASE64_URL_SAFE_NO_PAD.encode(member));
-        let ask =
-            if number.is_multiple_of(2) { pay() } else { Ask::get("/.fencegate/v1/leases/0123456789abcdef") };
+        let ask = if number.is_multiple_of(2) {
+            pay()
+        } else {
+            TestRequest::get("/.fencegate/v1/leases/0123456789abcdef")
+        };
         ask.field("fencing-lease", &id)
     };
     for round in 0..sent / 200 {
@@ -115,7 +119,7 @@ async fn ids_of_leases_that_nobody_has_given_cost_zookeeper_a_few_requests_toget
     println!("{sent} invented ids: {cost} requests in {took:?}, {proofs} of them without any");
     assert!(u128::from(cost) < proofs + 100, "{cost} requests in {took:?}, {proofs} of them without any");
     // A genuine one is found all the same, through either gateway.
-    let lease = Lease::alone(&other, "account/7").await;
+    let lease = ClientLease::alone(&other, "account/7").await;
     assert_eq!(said(&lease.look(&one).await)["state"], "held");
     assert_eq!(one.send(&lease.under(pay())).await.status, 200);
 }

@@ -2,14 +2,14 @@
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    faulty_link::{Fate, FaultyLink, Operation},
-    gateway::{Gateway, Pending},
-    held::Held,
-    origin::{Latch, Record},
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
+    client::{FencingOutcome, TestRequest},
+    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
+    gateway::{Gateway, PendingRequest},
+    held::HeldRequest,
+    origin::{Latch, RequestRecord},
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};
 
@@ -18,22 +18,22 @@ pub(crate) const HOLDS: [fn() -> Value; 2] =
     [|| json!({"mode": "strict"}), || json!({"mode": "cached", "linger": "60ms"})];
 
 /// A gateway behind a faulty link, and one beside it.
-pub(crate) struct Pair {
-    pub(crate) site: Site,
-    pub(crate) link: FaultyLink,
-    pub(crate) tree: Tree,
+pub(crate) struct LinkedPair {
+    pub(crate) site: TestSite,
+    pub(crate) link: ZooKeeperProxy,
+    pub(crate) tree: ZnodeTree,
     pub(crate) ours: Gateway,
     pub(crate) other: Gateway,
 }
 
-impl Pair {
+impl LinkedPair {
     pub(crate) async fn new(hold: Value) -> Self {
         Self::with(|policy| policy.with("/defaults/hold", hold)).await
     }
 
-    pub(super) async fn with(change: impl FnOnce(Policy) -> Policy) -> Self {
-        let site = Site::fresh().await;
-        let link = FaultyLink::to(site.zookeeper).await;
+    pub(super) async fn with(change: impl FnOnce(TestPolicy) -> TestPolicy) -> Self {
+        let site = TestSite::fresh().await;
+        let link = ZooKeeperProxy::to(site.zookeeper).await;
         let policy = site
             .unswept("ours")
             .through(link.address())
@@ -49,7 +49,7 @@ impl Pair {
 
     /// Another gateway gets the key. An orphan would block it.
     pub(crate) async fn key_is_free(&self) {
-        assert_eq!(self.other.send(&Ask::post("/pay/7")).await.status, 200, "the key is blocked");
+        assert_eq!(self.other.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is blocked");
         self.nothing_is_left().await;
     }
 
@@ -74,25 +74,25 @@ impl Pair {
     }
 
     /// Asks our gateway and waits until the origin works for it.
-    pub(crate) async fn held(&self) -> (Pending, Record, Latch) {
-        let Held { request, record, latch } =
-            self.site.origin.holds_one(&self.ours, Ask::post("/pay/7")).await;
+    pub(crate) async fn held(&self) -> (PendingRequest, RequestRecord, Latch) {
+        let HeldRequest { request, record, latch } =
+            self.site.origin.holds_one(&self.ours, TestRequest::post("/pay/7")).await;
         (request, record, latch)
     }
 
     /// A request of the other gateway holds the key, and a request of our gateway waits behind it.
-    pub(crate) async fn waits(&self) -> (Held, Pending) {
-        let holder = self.site.origin.holds_one(&self.other, Ask::post("/pay/7")).await;
-        let waiter = self.ours.begin(Ask::post("/pay/7"));
+    pub(crate) async fn waits(&self) -> (HeldRequest, PendingRequest) {
+        let holder = self.site.origin.holds_one(&self.other, TestRequest::post("/pay/7")).await;
+        let waiter = self.ours.begin(TestRequest::post("/pay/7"));
         self.tree.so_many_wait(1).await;
         (holder, waiter)
     }
 
     /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
-    pub(crate) async fn removed(&self, fate: Fate) -> Option<Token> {
-        let removed = self.link.trap(Operation::Delete, fate);
-        let answer = self.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)));
+    pub(crate) async fn removed(&self, fate: OperationFault) -> Option<Token> {
+        let removed = self.link.trap(LockOperation::Delete, fate);
+        let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         removed.happened().await;
         answer.token()
     }
@@ -100,15 +100,15 @@ impl Pair {
     /// Our gateway serves by itself, with tokens that are larger than `before`.
     pub(crate) async fn ours_serves(&self, before: Option<Token>) {
         self.ours.becomes_ready().await;
-        let answer = self.ours.send(&Ask::post("/pay/7")).await;
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+        let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
         assert!(answer.token() > before, "{:?} after {before:?}", answer.token());
         self.nothing_is_left().await;
         self.key_is_free().await;
     }
 }
 
-pub(crate) async fn is_served(asked: Pending) {
+pub(crate) async fn is_served(asked: PendingRequest) {
     let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+    assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
 }

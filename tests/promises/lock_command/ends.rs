@@ -8,11 +8,11 @@ use std::{
 
 use fencegate_policies::token::Token;
 use fencegate_tests::{
-    charged::{Charged, installed},
+    charged::{LockedCommand, installed},
     gateway::PolicyFile,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::task::spawn_blocking;
@@ -37,8 +37,8 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-async fn place() -> (Site, Policy, PolicyFile) {
-    let site = Site::fresh().await;
+async fn place() -> (TestSite, TestPolicy, PolicyFile) {
+    let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     installed(&policy).await;
     let file = PolicyFile::of(&policy);
@@ -74,7 +74,7 @@ async fn a_command_has_its_token_and_key_and_all_that_goes_in_and_out() {
 #[tokio::test]
 async fn every_end_has_its_code() {
     let (_site, policy, file) = place().await;
-    let holder = Charged::shell(&policy, &["lock", "held"], "echo up; sleep 60");
+    let holder = LockedCommand::shell(&policy, &["lock", "held"], "echo up; sleep 60");
     holder.says("up").await;
     let lines = [
         ("lock job/2 -- true", 0, ""),
@@ -118,11 +118,11 @@ async fn every_end_has_its_code() {
 /// With this tick the proof of the session lasts for two heartbeats, which is the least that a gateway accepts.
 #[tokio::test]
 async fn a_command_under_the_shortest_proof_is_not_ended_while_heartbeats_come_in_time() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("jobs").with("/zookeeper/session_timeout", "4s").with("/zookeeper/tick", "2s");
     installed(&policy).await;
     let keys = ["job/1", "job/2", "job/3", "job/4"];
-    let commands = keys.map(|key| Charged::shell(&policy, &["lock", key], "exec sleep 4"));
+    let commands = keys.map(|key| LockedCommand::shell(&policy, &["lock", key], "exec sleep 4"));
     for command in commands {
         assert_eq!(command.exit().await, 0, "{}", command.log());
     }
@@ -157,7 +157,7 @@ async fn without_a_lock_nothing_is_run() {
 #[tokio::test]
 async fn readers_run_beside_each_other() {
     let (_site, policy, file) = place().await;
-    let reader = Charged::shell(&policy, &["lock", "book", "--shared"], "echo up; sleep 60");
+    let reader = LockedCommand::shell(&policy, &["lock", "book", "--shared"], "echo up; sleep 60");
     reader.says("up").await;
     let beside = run(words(&format!("lock book --shared --wait 5s -c {file} -- true")), "", &[]).await;
     let writer = run(words(&format!("lock book --wait 0s -c {file} -- true")), "", &[]).await;
@@ -168,7 +168,7 @@ async fn readers_run_beside_each_other() {
 async fn so_many_run_at_once_as_there_are_permits() {
     let (_site, policy, file) = place().await;
     let begin = || {
-        Charged::shell(
+        LockedCommand::shell(
             &policy,
             &["lock", "pool", "--permits", "2"],
             "echo permit $FENCING_PERMIT; exec sleep 60",

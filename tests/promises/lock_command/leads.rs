@@ -3,19 +3,19 @@
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{Charged, GRACE, Manner, installed, signal},
-    site::Site,
+    charged::{CommandBehavior, GRACE, LockedCommand, installed, signal},
+    site::TestSite,
 };
 
 #[tokio::test]
 async fn the_next_candidate_leads_when_the_leader_is_gone() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     installed(&policy).await;
     let verb = [&["elect", "billing"], &GRACE[..]].concat();
-    let first = Charged::living(&policy, &verb, Manner::Meek);
+    let first = LockedCommand::living(&policy, &verb, CommandBehavior::Meek);
     let led = first.lives().await;
-    let second = Charged::living(&policy, &[&verb[..], &["-v"]].concat(), Manner::Meek);
+    let second = LockedCommand::living(&policy, &[&verb[..], &["-v"]].concat(), CommandBehavior::Meek);
     second.says("waits for the lock of `election/billing`").await;
     assert_eq!(second.life(), None, "two lead");
     first.signal(Signal::KILL);
@@ -28,13 +28,14 @@ async fn the_next_candidate_leads_when_the_leader_is_gone() {
 
 #[tokio::test]
 async fn who_stands_again_leads_again_until_it_is_asked_to_end() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     installed(&policy).await;
     let line = "echo $FENCING_TOKEN >>$HOME_OF_TEST/led; echo led $(wc -l <$HOME_OF_TEST/led); \
                 test $(wc -l <$HOME_OF_TEST/led) -ge 3 && exec sleep 60; test $(wc -l <$HOME_OF_TEST/led) = 1 && exit 7; \
                 exec sleep 61";
-    let candidate = Charged::shell(&policy, &[&["elect", "billing", "--again"], &GRACE[..]].concat(), line);
+    let candidate =
+        LockedCommand::shell(&policy, &[&["elect", "billing", "--again"], &GRACE[..]].concat(), line);
     candidate.says("led 2").await;
     // The candidate loses the lead and wins it again.
     signal(candidate.watchman(), Signal::KILL);

@@ -3,22 +3,22 @@
 use std::{fs, path::Path, time::Duration};
 
 use fencegate::demo::child::Signal;
-use fencegate_lock::client::{Client, Options};
+use fencegate_lock::client::{Client, ConnectOptions};
 use fencegate_tests::{
     charged::{
-        Charged, GRACE, heart, installed,
-        mishap::{Mishap, Scene},
+        GRACE, LockedCommand, heart, installed,
+        mishap::{CommandFault, FaultFixture},
         signal,
     },
     patience::patiently,
-    site::{Site, Turn},
+    site::{TestSite, TestSlot},
 };
 
 #[tokio::test]
 async fn a_command_never_outlives_its_lock() {
-    let _turn = Turn::beside_others().await;
-    let scene = Scene::new().await;
-    for mishap in Mishap::ALL {
+    let _turn = TestSlot::beside_others().await;
+    let scene = FaultFixture::new().await;
+    for mishap in CommandFault::ALL {
         for measured in scene.plays(mishap, 2).await {
             assert!(measured.before_the_next > 0.0 && measured.grows, "{measured:?}");
             assert!(measured.before_the_end > 0.0, "{measured:?}");
@@ -30,12 +30,12 @@ async fn a_command_never_outlives_its_lock() {
 /// The kernel says of a process whose first thread has ended that it is dead, and its other threads work on.
 #[tokio::test]
 async fn what_only_looks_dead_is_gone_as_well_before_the_lock_is_another_s() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     installed(&policy).await;
     let line = format!("setsid python3 {} $HOME_OF_TEST/life headless & wait", heart().display());
     let verb = [&["lock", "job/1"], &GRACE[..]].concat();
-    let charged = Charged::shell(&policy, &verb, &line);
+    let charged = LockedCommand::shell(&policy, &verb, &line);
     charged.lives().await;
     let life = fs::read_to_string(charged.home().join("life")).expect("it lives");
     let process = format!("/proc/{}", life.split_whitespace().nth(3).expect("its number"));
@@ -48,8 +48,11 @@ async fn what_only_looks_dead_is_gone_as_well_before_the_lock_is_another_s() {
     signal(charged.watchman(), Signal::KILL);
 
     let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
-    let options =
-        Options { session_timeout, tick, ..Options::of(&site.zookeeper.to_string(), &site.root, "next") };
+    let options = ConnectOptions {
+        session_timeout,
+        tick,
+        ..ConnectOptions::of(&site.zookeeper.to_string(), &site.root, "next")
+    };
     let next = Client::connect(options).await.expect("ZooKeeper serves");
     let held = next.lock("job/1").wait(Duration::from_secs(20)).await.expect("its turn comes");
     assert!(!Path::new(&process).exists(), "it works on under another's lock: {}", charged.log());

@@ -4,17 +4,17 @@ use std::process::Command;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{Charged, dies, heart, installed, is_alive},
+    charged::{LockedCommand, dies, heart, installed, is_alive},
     gateway::PolicyFile,
-    policy::Policy,
+    policy::TestPolicy,
     scratch,
-    site::Site,
+    site::TestSite,
 };
 use rustix::process::Pid;
 use tokio::task::spawn_blocking;
 
-async fn place() -> (Site, Policy) {
-    let site = Site::fresh().await;
+async fn place() -> (TestSite, TestPolicy) {
+    let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     installed(&policy).await;
     (site, policy)
@@ -34,7 +34,7 @@ async fn every_signal_is_passed_on_and_the_command_decides_what_it_means() {
     ];
     let traps = signals.map(|(_, name)| format!("trap 'echo got {name}' {name}; ")).concat();
     let line = format!("{traps} trap 'exit 42' USR2; echo up; while :; do sleep 0.05; done");
-    let charged = Charged::shell(&policy, &["lock", "job"], &line);
+    let charged = LockedCommand::shell(&policy, &["lock", "job"], &line);
     charged.says("up").await;
     for (signal, name) in signals.into_iter().filter(|(_, name)| *name != "USR2") {
         charged.signal(signal);
@@ -49,7 +49,7 @@ async fn every_signal_is_passed_on_and_the_command_decides_what_it_means() {
 #[tokio::test]
 async fn a_command_that_dies_of_a_signal_is_told_by_its_code() {
     let (_site, policy) = place().await;
-    let charged = Charged::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
+    let charged = LockedCommand::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
     charged.says("up").await;
     charged.signal(Signal::TERM);
     assert_eq!(charged.exit().await, 128 + 15);
@@ -58,9 +58,9 @@ async fn a_command_that_dies_of_a_signal_is_told_by_its_code() {
 #[tokio::test]
 async fn who_waits_for_a_lock_can_be_asked_to_end() {
     let (_site, policy) = place().await;
-    let holder = Charged::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
+    let holder = LockedCommand::shell(&policy, &["lock", "job"], "echo up; exec sleep 60");
     holder.says("up").await;
-    let waits = Charged::shell(&policy, &["lock", "job", "-v"], "echo ran");
+    let waits = LockedCommand::shell(&policy, &["lock", "job", "-v"], "echo ran");
     waits.says("waits for").await;
     waits.signal(Signal::TERM);
     assert_eq!(waits.exit().await, 125, "{}", waits.log());
@@ -72,7 +72,7 @@ async fn what_a_command_leaves_behind_is_ended_with_it() {
     let (_site, policy) = place().await;
     let line = "setsid sh -c 'trap \"\" TERM; echo $$ >$HOME_OF_TEST/child; while :; do sleep 0.05; done' & \
                 while ! test -s $HOME_OF_TEST/child; do sleep 0.01; done; exit 5";
-    let charged = Charged::shell(&policy, &["lock", "job", "--grace", "100ms"], line);
+    let charged = LockedCommand::shell(&policy, &["lock", "job", "--grace", "100ms"], line);
     assert_eq!(charged.exit().await, 5, "{}", charged.log());
     let child = std::fs::read_to_string(charged.home().join("child")).expect("it ran");
     let child = Pid::from_raw(child.trim().parse().expect("a number")).expect("a process");

@@ -1,37 +1,40 @@
 //! The same through the HTTP interface of gateways: the lock is a lease, which the command may show.
 
 use fencegate::demo::child::Signal;
-use fencegate_lock::client::{Client, Options};
+use fencegate_lock::client::{Client, ConnectOptions};
 use fencegate_process::clock::{Clock, MachineClock};
 use fencegate_tests::{
-    charged::{Charged, Manner, Way},
-    client::Ask,
+    charged::{CommandBehavior, LockSource, LockedCommand},
+    client::TestRequest,
     gateway::Gateway,
-    leases::{CLIENT, OPERATOR, Tokens, said},
+    leases::{CLIENT, LeaseTokens, OPERATOR, said},
     patience::patiently,
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::sleep;
 
-async fn one() -> (Site, Tokens, Gateway) {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+async fn one() -> (TestSite, LeaseTokens, Gateway) {
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     // Nothing is lost here, also where the machine is busy for a second.
     let policy = tokens.policy(&site, "gw-1").with("/zookeeper/session_timeout", "8s");
     let gateway = Gateway::start(&policy).await;
     (site, tokens, gateway)
 }
 
-fn way(gateway: &Gateway, tokens: &Tokens) -> Way {
-    Way::through(&[gateway], &tokens.file("client"))
+fn way(gateway: &Gateway, tokens: &LeaseTokens) -> LockSource {
+    LockSource::through(&[gateway], &tokens.file("client"))
 }
 
 /// Whoever stands in line behind it gets the lock only when the command is dead.
-async fn is_dead_before_the_next_one(site: &Site, charged: &Charged, key: &str) {
+async fn is_dead_before_the_next_one(site: &TestSite, charged: &LockedCommand, key: &str) {
     let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
-    let options =
-        Options { session_timeout, tick, ..Options::of(&site.zookeeper.to_string(), &site.root, "next") };
+    let options = ConnectOptions {
+        session_timeout,
+        tick,
+        ..ConnectOptions::of(&site.zookeeper.to_string(), &site.root, "next")
+    };
     let next = Client::connect(options).await.expect("ZooKeeper serves");
     let held = next.lock(key).wait(Duration::from_secs(20)).await.expect("its turn comes");
     let granted = MachineClock.now();
@@ -43,7 +46,8 @@ async fn is_dead_before_the_next_one(site: &Site, charged: &Charged, key: &str) 
 
 /// The reference of the only lease there is.
 async fn reference(gateway: &Gateway) -> String {
-    let list = Ask::get("/.fencegate/v1/leases").field("authorization", &format!("Bearer {OPERATOR}"));
+    let list =
+        TestRequest::get("/.fencegate/v1/leases").field("authorization", &format!("Bearer {OPERATOR}"));
     let list = said(&gateway.send(&list).await);
     list["leases"][0]["reference"].as_str().expect("one lease").to_owned()
 }
@@ -53,20 +57,20 @@ async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
     let (site, tokens, gateway) = one().await;
     let verb = ["lock", "account/7", "--ttl", "5s", "-v"];
     let line = "trap 'echo asked; exit 3' TERM; echo lease=$FENCING_LEASE; while :; do sleep 0.05; done";
-    let charged = Charged::shell(way(&gateway, &tokens), &verb, line);
+    let charged = LockedCommand::shell(way(&gateway, &tokens), &verb, line);
     let lease = charged.says("lease=v1.").await.replace("lease=", "");
     assert!(
         !charged.log().lines().any(|said| !said.starts_with("lease=") && said.contains(&lease)),
         "the log tells it"
     );
-    let without = gateway.send(&Ask::post("/pay/7").field("prefer", "wait=0")).await;
-    let under = gateway.send(&Ask::post("/pay/7").field("fencing-lease", &lease)).await;
+    let without = gateway.send(&TestRequest::post("/pay/7").field("prefer", "wait=0")).await;
+    let under = gateway.send(&TestRequest::post("/pay/7").field("fencing-lease", &lease)).await;
     assert_eq!((without.status, under.status), (423, 200));
     // It is renewed for longer than it lasts.
     sleep(Duration::from_secs(6)).await;
     assert!(charged.is_running(), "{}", charged.log());
     let revoke = format!("/.fencegate/v1/leases/{}/revoke", reference(&gateway).await);
-    let revoke = Ask::post(&revoke)
+    let revoke = TestRequest::post(&revoke)
         .field("authorization", &format!("Bearer {OPERATOR}"))
         .body(json!({"why": "maintenance"}).to_string());
     assert!(gateway.send(&revoke).await.status < 300);
@@ -74,23 +78,24 @@ async fn a_command_shows_its_lease_and_may_be_asked_to_give_it_back() {
     assert_eq!(charged.exit().await, 123, "{}", charged.log());
     assert!(charged.log().contains("wanted back"), "{}", charged.log());
     // It was given back, and not left to its ttl.
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     drop(site);
 }
 
 #[tokio::test]
 async fn who_waits_stands_in_line_and_leaves_it() {
     let (_site, tokens, gateway) = one().await;
-    let holder = Charged::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    let holder = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
     holder.says("up").await;
     for (wait, code) in [("0s", 124), ("1500ms", 124)] {
-        let refused = Charged::shell(way(&gateway, &tokens), &["lock", "job/1", "--wait", wait], "echo ran");
+        let refused =
+            LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1", "--wait", wait], "echo ran");
         assert_eq!(refused.exit().await, code, "{}", refused.log());
         assert!(refused.log().contains("FG0621") && !refused.log().contains("ran"), "{}", refused.log());
     }
-    let leaves = Charged::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    let leaves = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
     leaves.says("waits for").await;
-    let waits = Charged::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
+    let waits = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1", "-v"], "echo ran");
     waits.says("waits for").await;
     leaves.signal(Signal::TERM);
     assert_eq!(leaves.exit().await, 125, "{}", leaves.log());
@@ -98,8 +103,11 @@ async fn who_waits_stands_in_line_and_leaves_it() {
     assert_eq!(holder.exit().await, 143);
     assert_eq!(waits.exit().await, 0, "{}", waits.log());
     for (file, key) in [("other", "job/1"), ("nobody", "job/1"), ("client", "secret/1")] {
-        let refused =
-            Charged::shell(Way::through(&[&gateway], &tokens.file(file)), &["lock", key], "echo ran");
+        let refused = LockedCommand::shell(
+            LockSource::through(&[&gateway], &tokens.file(file)),
+            &["lock", key],
+            "echo ran",
+        );
         assert_eq!(refused.exit().await, 125, "{file} {key}: {}", refused.log());
         assert!(!refused.log().contains("ran"), "{}", refused.log());
     }
@@ -108,12 +116,12 @@ async fn who_waits_stands_in_line_and_leaves_it() {
 /// The promised time counts from the question. This question waits for longer than that.
 #[tokio::test]
 async fn a_command_runs_although_its_lease_was_granted_late_in_the_wait() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
-    let holder = Charged::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
+    let holder = LockedCommand::shell(way(&gateway, &tokens), &["lock", "job/1"], "echo up; exec sleep 60");
     holder.says("up").await;
     let verb = ["lock", "job/1", "--ttl", "12s", "--wait", "20s", "-v"];
-    let waits = Charged::shell(way(&gateway, &tokens), &verb, "echo ran; sleep 3");
+    let waits = LockedCommand::shell(way(&gateway, &tokens), &verb, "echo ran; sleep 3");
     waits.says("waits for").await;
     // A question waits for four seconds. The session of the gateway lasts for two.
     sleep(Duration::from_secs(3)).await;
@@ -125,18 +133,22 @@ async fn a_command_runs_although_its_lease_was_granted_late_in_the_wait() {
 
 #[tokio::test]
 async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway() {
-    let (site, tokens) = (Site::fresh().await, Tokens::default());
+    let (site, tokens) = (TestSite::fresh().await, LeaseTokens::default());
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
-    let doors = || Way::through(&[&one, &other], &tokens.file("client"));
+    let doors = || LockSource::through(&[&one, &other], &tokens.file("client"));
     let begin = |key: &str| {
-        Charged::living(doors(), &["lock", key, "--ttl", "3s", "--grace", "250ms"], Manner::Stubborn)
+        LockedCommand::living(
+            doors(),
+            &["lock", key, "--ttl", "3s", "--grace", "250ms"],
+            CommandBehavior::Stubborn,
+        )
     };
 
     let broken = begin("job/broken");
     broken.lives().await;
     let path = format!("/.fencegate/v1/leases/{}/break", reference(&one).await);
-    let breaks = Ask::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body("{}");
+    let breaks = TestRequest::post(&path).field("authorization", &format!("Bearer {OPERATOR}")).body("{}");
     assert!(one.send(&breaks).await.status < 300);
     // The client of the lease was told how long it holds the key. The next holder waits for that time.
     assert_eq!(broken.exit().await, 123, "{}", broken.log());
@@ -161,10 +173,11 @@ async fn a_command_is_dead_before_the_next_one_whatever_becomes_of_its_gateway()
 async fn a_leader_is_told_with_its_address() {
     let (_site, tokens, gateway) = one().await;
     let verb = ["elect", "billing", "--address", "10.0.0.7:8080"];
-    let leader = Charged::shell(way(&gateway, &tokens), &verb, "echo leads $FENCING_TOKEN; exec sleep 60");
+    let leader =
+        LockedCommand::shell(way(&gateway, &tokens), &verb, "echo leads $FENCING_TOKEN; exec sleep 60");
     let token = leader.says("leads v1-").await.replace("leads ", "");
-    let asked =
-        Ask::get("/.fencegate/v1/elections/billing").field("authorization", &format!("Bearer {CLIENT}"));
+    let asked = TestRequest::get("/.fencegate/v1/elections/billing")
+        .field("authorization", &format!("Bearer {CLIENT}"));
     let told = said(&gateway.send(&asked).await);
     assert_eq!((&told["leader"]["note"], &told["leader"]["token"]), (&json!("10.0.0.7:8080"), &json!(token)));
     leader.signal(Signal::TERM);

@@ -4,19 +4,19 @@ use std::{path::PathBuf, time::Duration};
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    charged::{Charged, GRACE, Life, Manner, installed},
-    policy::Policy,
-    site::Site,
+    charged::{CommandBehavior, CommandRecord, GRACE, LockedCommand, installed},
+    policy::TestPolicy,
+    site::TestSite,
 };
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
 /// Three commands want one key, and each holder is killed in turn. Returns the lives of all commands.
-async fn killed_in_turn(policy: &Policy, key: &str, rounds: usize) -> Vec<Life> {
+async fn killed_in_turn(policy: &TestPolicy, key: &str, rounds: usize) -> Vec<CommandRecord> {
     let verb = [&["lock", key, "--wait", "forever"], &GRACE[..]].concat();
-    let begin = || Charged::living(policy, &verb, Manner::Stubborn);
+    let begin = || LockedCommand::living(policy, &verb, CommandBehavior::Stubborn);
     let mut waiting = vec![begin(), begin(), begin()];
-    let mut over: Vec<(Charged, PathBuf)> = Vec::new();
+    let mut over: Vec<(LockedCommand, PathBuf)> = Vec::new();
     for _ in 0..rounds {
         let holder = loop {
             match waiting.iter().position(|charged| charged.life().is_some()) {
@@ -30,12 +30,12 @@ async fn killed_in_turn(policy: &Policy, key: &str, rounds: usize) -> Vec<Life> 
         over.push((holder, life));
         waiting.push(begin());
     }
-    over.iter().map(|(_, life)| Life::read(life).expect("it lived")).collect()
+    over.iter().map(|(_, life)| CommandRecord::read(life).expect("it lived")).collect()
 }
 
 #[tokio::test]
 async fn no_two_commands_of_one_key_run_at_once_whoever_is_killed() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("jobs");
     installed(&policy).await;
     let keys = ["a", "b", "c", "d"];

@@ -9,19 +9,19 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{patience::PATIENCE, scratch, standstill};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
 /// Whether the middleware is there. Without it a late request is executed, which shows that a test was one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum MiddlewareMode {
     On,
     Off,
 }
 
-impl Mode {
+impl MiddlewareMode {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::On => "on",
@@ -31,25 +31,28 @@ impl Mode {
 }
 
 /// A service of the sample kind, and the file of its executions.
-pub(crate) struct Service {
+pub(crate) struct MiddlewareService {
     home: TempDir,
     pub(crate) port: u16,
-    child: Child,
+    child: ChildProcess,
 }
 
 /// What was answered: the status, and the whole text.
 pub(crate) type Answer = (u16, String);
 
-impl Service {
+impl MiddlewareService {
     /// `command`: by mode, file and port. It says `listening` when it listens.
     ///
     /// # Panics
     /// If it does not in time.
-    pub(crate) fn start(mode: Mode, command: impl Fn(Mode, &str, u16) -> Vec<String>) -> Self {
+    pub(crate) fn start(
+        mode: MiddlewareMode,
+        command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>,
+    ) -> Self {
         let (home, port) = (scratch::place(), super::free_port());
         let file = home.path().join("executed").display().to_string();
         let words = command(mode, &file, port);
-        let child = Child::spawn(&words[0], &words[1..]).expect("setpriv");
+        let child = ChildProcess::spawn(&words[0], &words[1..]).expect("setpriv");
         let listens = |line: &str| line.contains("listening");
         child.wait_line(listens, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
         Self { home, port, child }
@@ -148,8 +151,8 @@ fn assert_tells_its_clock(text: &str) {
 ///
 /// # Panics
 /// If it is otherwise, or if the same service without its middleware does not begin what is late.
-pub(crate) fn keeps_time(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
-    let service = Service::start(Mode::On, &command);
+pub(crate) fn keeps_time(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
+    let service = MiddlewareService::start(MiddlewareMode::On, &command);
     for (path, field) in [("/elsewhere", elsewhere(30_000)), ("/here", here(30_000))] {
         let (status, text) = service.asked(path, &[field]);
         assert_eq!(status, 200, "{path}: {text}\n{}", service.child.log());
@@ -164,8 +167,8 @@ pub(crate) fn keeps_time(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
     assert_eq!(answered(sent(service.port, "GET", "/unfenced", &[])).0, 200);
     assert_eq!(service.executed(), ["/elsewhere", "/here", "/unfenced"]);
     drop(service);
-    for mode in [Mode::Off, Mode::On] {
-        stands_still(&Service::start(mode, &command), mode);
+    for mode in [MiddlewareMode::Off, MiddlewareMode::On] {
+        stands_still(&MiddlewareService::start(mode, &command), mode);
     }
     if geteuid().is_root() {
         believes_no_covered_uptime(&command);
@@ -173,12 +176,12 @@ pub(crate) fn keeps_time(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
 }
 
 /// LXCFS mounts a file over `/proc/uptime`, with the age of a container: by that clock nothing ever comes late.
-fn believes_no_covered_uptime(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
+fn believes_no_covered_uptime(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
     let home = scratch::place();
     let age = home.path().join("uptime");
     fs::write(&age, "1.00 1.00\n").expect("our own folder");
     let covers = format!("mount --bind '{}' /proc/uptime && exec \"$@\"", age.display());
-    let service = Service::start(Mode::On, |mode, file, port| {
+    let service = MiddlewareService::start(MiddlewareMode::On, |mode, file, port| {
         let before = ["unshare", "-m", "sh", "-c", &covers, "sh"].map(str::to_owned);
         before.into_iter().chain(command(mode, file, port)).collect()
     });
@@ -189,7 +192,7 @@ fn believes_no_covered_uptime(command: impl Fn(Mode, &str, u16) -> Vec<String>) 
 }
 
 /// Two requests that are in time reach a service that stands still, and it goes on when they are late.
-fn stands_still(service: &Service, mode: Mode) {
+fn stands_still(service: &MiddlewareService, mode: MiddlewareMode) {
     assert_eq!(service.asked("/before", &[here(30_000)]).0, 200);
     standstill::stop(service.child.pid());
     let begun = Instant::now();
@@ -204,11 +207,11 @@ fn stands_still(service: &Service, mode: Mode) {
     let mut executed = service.executed();
     executed.sort();
     match mode {
-        Mode::Off => {
+        MiddlewareMode::Off => {
             assert!(answers.iter().all(|(status, _)| *status == 200), "not exercised: {answers:?}");
             assert_eq!(executed, ["/before", "/frozen-elsewhere", "/frozen-here"], "not exercised");
         }
-        Mode::On => {
+        MiddlewareMode::On => {
             answers.iter().for_each(assert_expired);
             assert_eq!(executed, ["/before"]);
             assert_eq!(service.asked("/after", &[here(30_000)]).0, 200);
@@ -221,9 +224,9 @@ fn stands_still(service: &Service, mode: Mode) {
 ///
 /// # Panics
 /// If it is begun, or if the same service without its middleware does not begin it.
-pub(crate) fn leaves_the_line_in_time(command: impl Fn(Mode, &str, u16) -> Vec<String>) {
-    for mode in [Mode::Off, Mode::On] {
-        let service = Service::start(mode, &command);
+pub(crate) fn leaves_the_line_in_time(command: impl Fn(MiddlewareMode, &str, u16) -> Vec<String>) {
+    for mode in [MiddlewareMode::Off, MiddlewareMode::On] {
+        let service = MiddlewareService::start(mode, &command);
         let busy = || sent(service.port, "POST", "/busy?work_ms=1000", &[here(30_000)]);
         let busy = [busy(), busy()];
         service.begins(2);
@@ -234,8 +237,8 @@ pub(crate) fn leaves_the_line_in_time(command: impl Fn(Mode, &str, u16) -> Vec<S
         assert_eq!(in_time.0, 200, "{in_time:?}");
         let is_executed = service.executed().contains(&"/waits".to_owned());
         match mode {
-            Mode::Off => assert!(waits.0 == 200 && is_executed, "not exercised: {waits:?}"),
-            Mode::On => {
+            MiddlewareMode::Off => assert!(waits.0 == 200 && is_executed, "not exercised: {waits:?}"),
+            MiddlewareMode::On => {
                 assert_expired(&waits);
                 assert!(!is_executed, "{:?}", service.executed());
             }

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-async fn gateway(guarded: &Guarded, guard: &fencegate_tests::guard::Guard, key: &Key) -> Gateway {
+async fn gateway(guarded: &GuardedSite, guard: &fencegate_tests::guard::Guard, key: &SigningKey) -> Gateway {
     let policy = calling(guarded.policy("gw-1", &[guard.public]), key).keeping("60s");
     let gateway = Gateway::start(&policy).await;
     gateway.becomes_ready().await;
@@ -13,7 +13,7 @@ async fn gateway(guarded: &Guarded, guard: &fencegate_tests::guard::Guard, key: 
 
 #[tokio::test]
 async fn a_guard_lets_a_call_back_in_beside_its_caller_and_keeps_the_key_until_both_are_over() {
-    let (guarded, key) = (Guarded::fresh().await, Key::new().await);
+    let (guarded, key) = (GuardedSite::fresh().await, SigningKey::new().await);
     let public = key.0.path().join("public.json");
     let printed = operator(&["keys", "public", &key.file().display().to_string()]).await;
     fs::write(&public, printed).expect("the folder can be written");
@@ -21,16 +21,16 @@ async fn a_guard_lets_a_call_back_in_beside_its_caller_and_keeps_the_key_until_b
     let guard = launch.start().await;
     let gateway = gateway(&guarded, &guard, &key).await;
     let origin = &guarded.site.origin;
-    let outer = origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let inner = origin.holds_one(&gateway, from(Ask::post("/call/7"), &outer.record)).await;
+    let outer = origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let inner = origin.holds_one(&gateway, from(TestRequest::post("/call/7"), &outer.record)).await;
     assert!(inner.record.stamped() > outer.record.stamped());
-    let innermost = gateway.send(&from(Ask::post("/call/7"), &inner.record)).await;
+    let innermost = gateway.send(&from(TestRequest::post("/call/7"), &inner.record)).await;
     later(&inner.record, &innermost);
     let late = outer.record.clone();
     assert_eq!(outer.finishes().await.status, 200);
-    let answer = gateway.send(&from(Ask::post("/call/7"), &late)).await;
+    let answer = gateway.send(&from(TestRequest::post("/call/7"), &late)).await;
     assert_eq!(said(&answer), refused(412, "stale-token"), "{answer:?}");
-    let next = gateway.begin(Ask::post("/pay/7"));
+    let next = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(origin.count("/pay/7"), 1, "what was called still runs");
     assert_eq!(inner.finishes().await.status, 200);
@@ -39,11 +39,11 @@ async fn a_guard_lets_a_call_back_in_beside_its_caller_and_keeps_the_key_until_b
 
 #[tokio::test]
 async fn a_guard_without_tickets_refuses_a_call_back_at_once() {
-    let (guarded, key) = (Guarded::fresh().await, Key::new().await);
+    let (guarded, key) = (GuardedSite::fresh().await, SigningKey::new().await);
     let guard = guarded.guard().await;
     let gateway = gateway(&guarded, &guard, &key).await;
-    let outer = guarded.site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
-    let answer = gateway.send(&from(Ask::post("/call/7"), &outer.record)).await;
+    let outer = guarded.site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
+    let answer = gateway.send(&from(TestRequest::post("/call/7"), &outer.record)).await;
     assert_eq!(said(&answer), refused(409, "deadlock-avoided"), "{answer:?}");
     assert!(answer.took() < Duration::from_secs(3), "{answer:?}");
     assert_eq!(outer.finishes().await.status, 200);

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::{Ask, Outcome},
-    faulty_link::{Fate, FaultyLink, Operation},
+    client::{FencingOutcome, TestRequest},
+    faulty_link::{LockOperation, OperationFault, ZooKeeperProxy},
     gateway::Gateway,
     origin::Latch,
     patience::{QUIET, patiently},
-    site::Site,
+    site::TestSite,
 };
 use serde_json::{Value, json};
 
@@ -18,19 +18,19 @@ use super::operation::{already_done, beside_each_other, once, pay, policy, remem
 /// The operation is recorded, and the gateway does not learn that.
 #[tokio::test]
 async fn an_admission_whose_answer_is_lost_is_sent_once() {
-    for fate in [Fate::AnswerLost, Fate::Vanishes] {
-        let site = Site::fresh().await;
+    for fate in [OperationFault::AnswerLost, OperationFault::Vanishes] {
+        let site = TestSite::fresh().await;
         let [before, name] = beside_each_other();
-        let link = FaultyLink::to(site.zookeeper).await;
+        let link = ZooKeeperProxy::to(site.zookeeper).await;
         let servers = json!([link.address().to_string()]);
         let policy = once(site.unswept("gw-1").with("/zookeeper/servers", servers));
         let gateway = Gateway::start(&policy).await;
         // The parent node exists from here on, so the next transaction is the admission itself.
         assert_eq!(gateway.send(&pay(&before)).await.status, 200);
-        let sprung = link.trap(Operation::Admission, fate.clone());
+        let sprung = link.trap(LockOperation::Admission, fate.clone());
         let asked = gateway.begin(pay(&name));
         sprung.happened().await;
-        if matches!(fate, Fate::Vanishes) {
+        if matches!(fate, OperationFault::Vanishes) {
             link.cut();
             link.mend();
         }
@@ -42,7 +42,7 @@ async fn an_admission_whose_answer_is_lost_is_sent_once() {
 
 #[tokio::test]
 async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let gateway = site.pausing(&policy(&site, "gw-1"), "before_admission", Duration::from_millis(600)).await;
     let asked = gateway.begin(pay("a"));
@@ -57,7 +57,7 @@ async fn nothing_is_sent_under_a_lock_that_was_lost_before() {
 
 #[tokio::test]
 async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let tree = site.tree().await;
     let policy = site.policy("gw-1").route(json!({
         "name": "transfer",
@@ -66,7 +66,7 @@ async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"], "once": {"store": "zookeeper"}},
     }));
     let gateway = site.pausing(&policy, "before_admission", Duration::from_millis(600)).await;
-    let transfer = || Ask::post("/transfer/1/2").field("Idempotency-Key", "a");
+    let transfer = || TestRequest::post("/transfer/1/2").field("Idempotency-Key", "a");
     let asked = gateway.begin(transfer());
     gateway.stands_at("before_admission").await;
     let locks = tree.locks().await;
@@ -80,15 +80,15 @@ async fn one_lost_lock_of_a_set_is_enough_to_send_nothing() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothing() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [before, name] = beside_each_other();
-    let link = FaultyLink::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let tree = site.tree().await;
     let servers = json!([link.address().to_string()]);
     let gateway = Gateway::start(&once(site.unswept("gw-1").with("/zookeeper/servers", servers))).await;
     assert_eq!(gateway.send(&pay(&before)).await.status, 200);
     let latch = Latch::default();
-    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(latch.clone()));
+    let sprung = link.trap(LockOperation::Admission, OperationFault::AnswerHeld(latch.clone()));
     let asked = gateway.begin(pay(&name));
     sprung.happened().await;
     asked.hang_up();
@@ -108,21 +108,21 @@ async fn a_client_that_goes_away_before_the_admission_is_answered_has_sent_nothi
 /// looks under the next session for the record. Until then other gateways cannot know the outcome.
 #[tokio::test]
 async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_its_repeat_is_sent() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let [before, name] = beside_each_other();
-    let link = FaultyLink::to(site.zookeeper).await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let servers = json!([link.address().to_string()]);
     let ours = policy(&site, "gw-1").with("/zookeeper/servers", servers).with("/zookeeper/sessions", 1);
     let other = policy(&site, "gw-2");
     let (one, two) = Gateway::start_both(&ours, &other).await;
     assert_eq!(one.send(&pay(&before)).await.status, 200);
     let never = Latch::default();
-    let sprung = link.trap(Operation::Admission, Fate::AnswerHeld(never));
+    let sprung = link.trap(LockOperation::Admission, OperationFault::AnswerHeld(never));
     let asked = one.begin(pay(&name));
     sprung.happened().await;
     link.cut();
     let answer = asked.answer().await;
-    assert_eq!((answer.status, answer.outcome()), (503, Some(Outcome::NotDispatched)), "{answer:?}");
+    assert_eq!((answer.status, answer.outcome()), (503, Some(FencingOutcome::NotDispatched)), "{answer:?}");
     assert_eq!(told(&two.send(&pay(&name)).await), unknown(), "nobody can know yet");
     link.mend();
     let sent = async {
@@ -143,8 +143,8 @@ async fn an_admission_whose_answer_is_lost_with_its_session_is_taken_back_and_it
 /// A cached tenure could send a request without asking ZooKeeper. An operation may not.
 #[tokio::test]
 async fn without_zookeeper_no_operation_is_sent() {
-    let site = Site::fresh().await;
-    let link = FaultyLink::to(site.zookeeper).await;
+    let site = TestSite::fresh().await;
+    let link = ZooKeeperProxy::to(site.zookeeper).await;
     let policy = policy(&site, "gw-1").through(link.address()).keeping("30s");
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&pay("a")).await.status, 200);

@@ -3,26 +3,26 @@
 use fencegate::steps::key::name::identity;
 use fencegate_policies::plan;
 use fencegate_tests::{
-    client::{Answer, Ask},
-    policy::Policy,
-    site::Site,
-    zookeeper::Tree,
+    client::{ClientResponse, TestRequest},
+    policy::TestPolicy,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};
 
-pub(super) fn policy(site: &Site, name: &str) -> Policy {
+pub(super) fn policy(site: &TestSite, name: &str) -> TestPolicy {
     once(site.policy(name))
 }
 
-pub(super) fn once(policy: Policy) -> Policy {
+pub(super) fn once(policy: TestPolicy) -> TestPolicy {
     policy.with("/routes/0/fence/once", json!({"store": "zookeeper"}))
 }
 
-pub(super) fn pay(name: &str) -> Ask {
-    Ask::post("/pay/7").field("Idempotency-Key", name).body("{}")
+pub(super) fn pay(name: &str) -> TestRequest {
+    TestRequest::post("/pay/7").field("Idempotency-Key", name).body("{}")
 }
 
-pub(super) fn told(answer: &Answer) -> (u16, String) {
+pub(super) fn told(answer: &ClientResponse) -> (u16, String) {
     (answer.status, answer.reason())
 }
 
@@ -35,7 +35,7 @@ pub(super) fn unknown() -> (u16, String) {
 }
 
 /// The operations that ZooKeeper remembers.
-pub(super) async fn remembered(tree: &Tree) -> Vec<Value> {
+pub(super) async fn remembered(tree: &ZnodeTree) -> Vec<Value> {
     let mut found = Vec::new();
     for path in tree.paths().await {
         let is_one = path.starts_with("/ops/") && path.matches('/').count() == 3;

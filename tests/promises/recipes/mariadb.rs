@@ -6,20 +6,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{patience::PATIENCE, postgres::unprivileged};
 use tempfile::TempDir;
 
 use super::{
-    Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal, token,
+    AccessMode, CompareForm, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal,
+    token,
 };
 
-pub(crate) struct MariaDb {
+pub(crate) struct MariaDbSession {
     home: TempDir,
-    _server: Child,
+    _server: ChildProcess,
 }
 
-impl MariaDb {
+impl MariaDbSession {
     /// # Panics
     /// If it does not start; Debian has it as `mariadb-server`.
     pub(crate) fn start() -> Self {
@@ -44,7 +45,7 @@ impl MariaDb {
         words.extend(
             ["--innodb-flush-log-at-trx-commit=0", "--collation-server=latin1_swedish_ci"].map(str::to_owned),
         );
-        let server = Child::spawn(program, words).expect("setpriv");
+        let server = ChildProcess::spawn(program, words).expect("setpriv");
         let ready = |line: &str| line.contains("ready for connections");
         server.wait_line(ready, PATIENCE).expect("it starts");
         let started = Self { home, _server: server };
@@ -82,10 +83,10 @@ impl MariaDb {
 
     /// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
     fn race(&self, recipe: &Recipe) {
-        use Mode::{Exclusive, Shared};
+        use AccessMode::{Exclusive, Shared};
         let (old, new) = match recipe.form {
-            Form::Token => (token("09"), token("10")),
-            Form::Number => ("9".to_owned(), "16".to_owned()),
+            CompareForm::Token => (token("09"), token("10")),
+            CompareForm::Number => ("9".to_owned(), "16".to_owned()),
         };
         for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
             for (at, ((first, mode, end), (second, other_mode), passes)) in [
@@ -120,11 +121,11 @@ impl MariaDb {
 
 #[test]
 fn mariadb_lets_in_what_is_newer_and_nothing_else() {
-    let mariadb = MariaDb::start();
+    let mariadb = MariaDbSession::start();
     let mut one = mariadb.session("service");
     tells_all_stories("mariadb", &mut one);
     forgets_nothing("mariadb", &mut one);
-    for form in [Form::Token, Form::Number] {
+    for form in [CompareForm::Token, CompareForm::Number] {
         let recipe = Recipe::read("mariadb", form);
         recipe.make(&mut one);
         mariadb.race(&recipe);
@@ -134,9 +135,9 @@ fn mariadb_lets_in_what_is_newer_and_nothing_else() {
 }
 
 /// The claim has to come first. A balance that was read before the claim may be old.
-fn what_was_read_before_the_claim_is_old(mariadb: &MariaDb) {
+fn what_was_read_before_the_claim_is_old(mariadb: &MariaDbSession) {
     const READ: &str = "SELECT cents FROM balance;";
-    let recipe = Recipe::read("mariadb", Form::Token);
+    let recipe = Recipe::read("mariadb", CompareForm::Token);
     let (mut one, mut other) = (mariadb.session("service"), mariadb.session("service"));
     recipe.make(&mut one);
     runs(&mut one, "CREATE TABLE balance (cents BIGINT) ENGINE = InnoDB; INSERT INTO balance VALUES (100);");
@@ -145,12 +146,12 @@ fn what_was_read_before_the_claim_is_old(mariadb: &MariaDb) {
         runs(&mut other, &format!("SET TRANSACTION ISOLATION LEVEL {isolation}; START TRANSACTION;"));
         assert_eq!(other.told(READ), ["100"]);
         runs(&mut one, "START TRANSACTION;");
-        assert_eq!(recipe.raise(&mut one, Mode::Exclusive, "a", &token("05")), Ok(true));
+        assert_eq!(recipe.raise(&mut one, AccessMode::Exclusive, "a", &token("05")), Ok(true));
         runs(&mut one, "UPDATE balance SET cents = 60; COMMIT;");
-        assert_eq!(recipe.raise(&mut other, Mode::Exclusive, "a", &token("06")), Ok(true));
+        assert_eq!(recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("06")), Ok(true));
         assert_eq!(other.told(READ), [seen], "{isolation}");
         runs(&mut other, "ROLLBACK; START TRANSACTION;");
-        assert_eq!(recipe.raise(&mut other, Mode::Exclusive, "a", &token("06")), Ok(true));
+        assert_eq!(recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("06")), Ok(true));
         assert_eq!(other.told(READ), ["60"], "the claim came first");
         runs(&mut other, "ROLLBACK;");
     }

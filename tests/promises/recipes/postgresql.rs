@@ -4,15 +4,16 @@ use std::{fs, process::Command};
 
 use fencegate_tests::{
     patience::PATIENCE,
-    postgres::{self, Database},
+    postgres::{self, TestDatabase},
     prometheus::deploy,
 };
 
 use super::{
-    Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal, token,
+    AccessMode, CompareForm, Recipe, Session, forgets_nothing, runs, tells_all_stories, terminal::Terminal,
+    token,
 };
 
-fn session(postgres: &Database) -> Terminal {
+fn session(postgres: &TestDatabase) -> Terminal {
     let mut client = Command::new("setpriv");
     // Each line is told as soon as it is written.
     client.args(["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql", "-X", "-q", "-A", "-t"]);
@@ -28,7 +29,7 @@ fn postgresql_lets_in_what_is_newer_and_nothing_else() {
     let mut one = session(&postgres);
     tells_all_stories("postgresql", &mut one);
     forgets_nothing("postgresql", &mut one);
-    for form in [Form::Token, Form::Number] {
+    for form in [CompareForm::Token, CompareForm::Number] {
         let recipe = Recipe::read("postgresql", form);
         recipe.make(&mut one);
         race(&postgres, &recipe);
@@ -37,14 +38,14 @@ fn postgresql_lets_in_what_is_newer_and_nothing_else() {
 }
 
 /// Two sessions want one key, which is not there. The second waits for the first, whatever comes of it.
-fn race(postgres: &Database, recipe: &Recipe) {
-    use Mode::{Exclusive, Shared};
+fn race(postgres: &TestDatabase, recipe: &Recipe) {
+    use AccessMode::{Exclusive, Shared};
     const COMMITTED: &str = "BEGIN;";
     const REPEATABLE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ;";
     const SERIALIZABLE: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE;";
     let (old, new) = match recipe.form {
-        Form::Token => (token("09"), token("10")),
-        Form::Number => ("9".to_owned(), "16".to_owned()),
+        CompareForm::Token => (token("09"), token("10")),
+        CompareForm::Number => ("9".to_owned(), "16".to_owned()),
     };
     let again = || Err("40001".to_owned());
     for (at, (isolation, (first, mode, end), (second, other_mode), expected)) in [

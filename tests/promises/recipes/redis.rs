@@ -2,19 +2,19 @@
 
 use std::{fs, process::Command};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{patience::PATIENCE, prometheus::deploy};
 use tempfile::TempDir;
 
 use super::{
-    Form, Mode,
-    story::{End, Story},
+    AccessMode, CompareForm,
+    story::{RecipeStory, TransactionEnd},
     token,
 };
 
-struct Redis {
+struct RedisSession {
     home: TempDir,
-    _server: Child,
+    _server: ChildProcess,
 }
 
 /// A script of the recipe.
@@ -29,7 +29,7 @@ fn effect() -> String {
     block.split_once("```").expect("its end").0.to_owned()
 }
 
-impl Redis {
+impl RedisSession {
     /// # Panics
     /// If it does not start; Debian has it as `redis-server`.
     fn start() -> Self {
@@ -38,7 +38,7 @@ impl Redis {
         let socket = home.path().join("socket").display().to_string();
         let folder = home.path().display().to_string();
         let words = ["--port", "0", "--unixsocket", &socket, "--dir", &folder, "--save", ""];
-        let server = Child::spawn("redis-server", words).expect("setpriv");
+        let server = ChildProcess::spawn("redis-server", words).expect("setpriv");
         let ready = |line: &str| line.contains("ready to accept connections");
         server.wait_line(ready, PATIENCE).expect("it starts");
         Self { home, _server: server }
@@ -54,8 +54,8 @@ impl Redis {
     /// Claims these keys, and then has this effect.
     fn claimed(
         &self,
-        form: Form,
-        mode: Mode,
+        form: CompareForm,
+        mode: AccessMode,
         keys: &[String],
         mark: &str,
         effect: &str,
@@ -70,14 +70,14 @@ impl Redis {
         if answer.starts_with("STALE ") { Err(answer) } else { Ok(answer) }
     }
 
-    fn passes(&self, form: Form, mode: Mode, key: &str, mark: &str) -> bool {
+    fn passes(&self, form: CompareForm, mode: AccessMode, key: &str, mark: &str) -> bool {
         self.claimed(form, mode, &[key.to_owned()], mark, "return 'done'")
             .inspect(|done| assert_eq!(done, "done"))
             .is_ok()
     }
 
     /// Deletes what may be deleted, as the README says; answers how many.
-    fn forgets(&self, form: Form, seconds: &str) -> String {
+    fn forgets(&self, form: CompareForm, seconds: &str) -> String {
         let (found, text) = (self.asked(&["--scan", "--pattern", "fence:*"]), script("forget.lua"));
         let count = (found.lines().count() + 1).to_string();
         let mut words = vec!["EVAL", &text, &count, "fence floor"];
@@ -89,11 +89,11 @@ impl Redis {
 
 #[test]
 fn redis_lets_in_what_is_newer_and_nothing_else() {
-    let redis = Redis::start();
-    for form in [Form::Token, Form::Number] {
-        for story in Story::all(form) {
+    let redis = RedisSession::start();
+    for form in [CompareForm::Token, CompareForm::Number] {
+        for story in RecipeStory::all(form) {
             // A script cannot be rolled back, so stories with a rollback are left out.
-            if story.steps.iter().any(|step| step.end == End::Rollback) {
+            if story.steps.iter().any(|step| step.end == TransactionEnd::Rollback) {
                 continue;
             }
             redis.asked(&["FLUSHALL"]);
@@ -110,32 +110,32 @@ fn redis_lets_in_what_is_newer_and_nothing_else() {
 
 #[test]
 fn what_redis_forgets_stays_refused() {
-    let redis = Redis::start();
+    let redis = RedisSession::start();
     for (form, [first, second, third, fourth]) in [
-        (Form::Token, ["05", "09", "0a", "0b"].map(token)),
-        (Form::Number, ["5", "9", "10", "11"].map(str::to_owned)),
+        (CompareForm::Token, ["05", "09", "0a", "0b"].map(token)),
+        (CompareForm::Number, ["5", "9", "10", "11"].map(str::to_owned)),
     ] {
         redis.asked(&["FLUSHALL"]);
-        assert!(redis.passes(form, Mode::Exclusive, "old", &first));
-        assert!(redis.passes(form, Mode::Shared, "read", &second));
+        assert!(redis.passes(form, AccessMode::Exclusive, "old", &first));
+        assert!(redis.passes(form, AccessMode::Shared, "read", &second));
         // The first of these only looks how far all marks are; the second one raises the floor to it.
         assert_eq!(redis.forgets(form, "0"), "0");
-        assert!(redis.passes(form, Mode::Exclusive, "late", &first), "no floor before its time");
-        assert!(redis.passes(form, Mode::Exclusive, "new", &fourth));
+        assert!(redis.passes(form, AccessMode::Exclusive, "late", &first), "no floor before its time");
+        assert!(redis.passes(form, AccessMode::Exclusive, "new", &fourth));
         assert_eq!(redis.forgets(form, "3600"), "0");
         assert_eq!(redis.forgets(form, "0"), "3");
         for key in ["old", "read", "late", "other"] {
-            assert!(!redis.passes(form, Mode::Exclusive, key, &first), "{key}");
-            assert!(!redis.passes(form, Mode::Shared, key, &second), "{key}");
+            assert!(!redis.passes(form, AccessMode::Exclusive, key, &first), "{key}");
+            assert!(!redis.passes(form, AccessMode::Shared, key, &second), "{key}");
         }
-        assert!(redis.passes(form, Mode::Shared, "other", &third));
-        assert!(!redis.passes(form, Mode::Exclusive, "new", &third));
+        assert!(redis.passes(form, AccessMode::Shared, "other", &third));
+        assert!(!redis.passes(form, AccessMode::Exclusive, "new", &third));
     }
 }
 
 #[test]
 fn the_effect_in_redis_happens_with_the_claim_or_not_at_all() {
-    let redis = Redis::start();
+    let redis = RedisSession::start();
     let debit = |mark: &str, cents: &str| {
         let text = script("claim.lua") + &effect();
         redis.asked(&[

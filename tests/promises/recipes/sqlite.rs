@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use fencegate_tests::scratch;
 use rusqlite::{Connection, ErrorCode};
 
-use super::{Form, Mode, Recipe, Session, forgets_nothing, runs, tells_all_stories, token};
+use super::{AccessMode, CompareForm, Recipe, Session, forgets_nothing, runs, tells_all_stories, token};
 
 impl Session for Connection {
     fn changed(&mut self, statement: &str) -> Result<u64, String> {
@@ -42,47 +42,52 @@ fn sqlite_lets_in_what_is_newer_and_nothing_else() {
 fn a_recipe_with_a_fault_is_told_from_one_without() {
     for (form, section, right, wrong) in [
         (
-            Form::Token,
+            CompareForm::Token,
             "write",
             "excluded.write_mark > fence.write_mark",
             "excluded.write_mark >= fence.write_mark",
         ),
-        (Form::Token, "write", "excluded.write_mark > fence.read_mark", "true"),
+        (CompareForm::Token, "write", "excluded.write_mark > fence.read_mark", "true"),
         (
-            Form::Token,
+            CompareForm::Token,
             "write",
             "excluded.write_mark > fence.read_mark",
             "excluded.write_mark >= fence.read_mark",
         ),
-        (Form::Token, "write", "WHERE excluded.write_mark > fence.write_mark AND excluded", "WHERE excluded"),
-        (Form::Token, "read", "excluded.read_mark > fence.write_mark", "true"),
         (
-            Form::Token,
+            CompareForm::Token,
+            "write",
+            "WHERE excluded.write_mark > fence.write_mark AND excluded",
+            "WHERE excluded",
+        ),
+        (CompareForm::Token, "read", "excluded.read_mark > fence.write_mark", "true"),
+        (
+            CompareForm::Token,
             "read",
             "excluded.read_mark > fence.write_mark",
             "excluded.read_mark >= fence.write_mark",
         ),
-        (Form::Token, "read", "max(fence.read_mark, excluded.read_mark)", "excluded.read_mark"),
-        (Form::Token, "read", "SELECT :key, '', :token", "SELECT :key, :token, ''"),
+        (CompareForm::Token, "read", "max(fence.read_mark, excluded.read_mark)", "excluded.read_mark"),
+        (CompareForm::Token, "read", "SELECT :key, '', :token", "SELECT :key, :token, ''"),
         (
-            Form::Number,
+            CompareForm::Number,
             "write",
             "excluded.write_mark >= fence.write_mark",
             "excluded.write_mark > fence.write_mark",
         ),
         (
-            Form::Number,
+            CompareForm::Number,
             "write",
             "excluded.write_mark >= fence.write_mark",
             "'' || excluded.write_mark >= '' || fence.write_mark",
         ),
         (
-            Form::Number,
+            CompareForm::Number,
             "write",
             "excluded.write_mark >= fence.write_mark",
             "excluded.write_mark >= 0.0 + fence.write_mark",
         ),
-        (Form::Number, "read", "excluded.read_mark >= fence.write_mark", "true"),
+        (CompareForm::Number, "read", "excluded.read_mark >= fence.write_mark", "true"),
     ] {
         let mut recipe = Recipe::read("sqlite", form);
         let statement = recipe.section(section).replace(right, wrong);
@@ -99,28 +104,28 @@ fn what_sqlite_forgets_stays_refused() {
 
 #[test]
 fn of_two_connections_the_second_waits_or_begins_anew() {
-    let recipe = Recipe::read("sqlite", Form::Token);
+    let recipe = Recipe::read("sqlite", CompareForm::Token);
     let home = scratch::place();
     let file = home.path().join("service.sqlite");
     let (mut one, mut other) = (open(&file), open(&file));
     recipe.make(&mut one);
     runs(&mut one, "BEGIN;");
-    assert_eq!(recipe.raise(&mut one, Mode::Exclusive, "a", &token("09")), Ok(true));
+    assert_eq!(recipe.raise(&mut one, AccessMode::Exclusive, "a", &token("09")), Ok(true));
     // `BEGIN IMMEDIATE`: a session that would have to wait is told so before it reads anything.
     assert_eq!(other.changed("BEGIN IMMEDIATE;"), Err("busy".to_owned()));
     // Deferred, and the claim comes first: the same error.
     runs(&mut other, "BEGIN;");
-    assert_eq!(recipe.raise(&mut other, Mode::Shared, "a", &token("05")), Err("busy".to_owned()));
+    assert_eq!(recipe.raise(&mut other, AccessMode::Shared, "a", &token("05")), Err("busy".to_owned()));
     runs(&mut other, "ROLLBACK;");
     // Deferred, and a read comes first: this transaction can never claim, however long it waits.
     runs(&mut other, "BEGIN;");
     assert_eq!(other.told("SELECT resource FROM fence;"), Vec::<String>::new());
     runs(&mut one, "COMMIT;");
-    assert_eq!(recipe.raise(&mut other, Mode::Exclusive, "a", &token("0a")), Err("busy".to_owned()));
+    assert_eq!(recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("0a")), Err("busy".to_owned()));
     runs(&mut other, "ROLLBACK;");
     runs(&mut other, "BEGIN IMMEDIATE;");
     assert_eq!(
-        recipe.raise(&mut other, Mode::Exclusive, "a", &token("05")),
+        recipe.raise(&mut other, AccessMode::Exclusive, "a", &token("05")),
         Ok(false),
         "it came second, and is older"
     );

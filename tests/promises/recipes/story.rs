@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// Whether tokens are compared, or numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Form {
+pub(super) enum CompareForm {
     #[default]
     Token,
     Number,
@@ -16,14 +16,14 @@ pub(super) enum Form {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Mode {
+pub(super) enum AccessMode {
     Exclusive,
     Shared,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum End {
+pub(super) enum TransactionEnd {
     #[default]
     Commit,
     Rollback,
@@ -31,32 +31,32 @@ pub(super) enum End {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Story {
+pub(super) struct RecipeStory {
     pub(super) name: String,
     #[serde(default)]
-    compare: Form,
-    pub(super) steps: Vec<Step>,
+    compare: CompareForm,
+    pub(super) steps: Vec<StoryStep>,
 }
 
 /// One transaction that claims, and ends as it says if the claim passes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Step {
-    pub(super) mode: Mode,
+pub(super) struct StoryStep {
+    pub(super) mode: AccessMode,
     pub(super) keys: Vec<String>,
     token: Option<String>,
     number: Option<String>,
     #[serde(default)]
-    pub(super) end: End,
+    pub(super) end: TransactionEnd,
     pub(super) passes: bool,
 }
 
 #[derive(Debug, Deserialize)]
-struct Vectors {
-    claims: Vec<Story>,
+struct StoryVectors {
+    claims: Vec<RecipeStory>,
 }
 
-impl Form {
+impl CompareForm {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -65,7 +65,7 @@ impl Form {
     }
 }
 
-impl Mode {
+impl AccessMode {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
@@ -82,21 +82,21 @@ impl Mode {
     }
 }
 
-impl Story {
-    pub(super) fn all(form: Form) -> Vec<Self> {
+impl RecipeStory {
+    pub(super) fn all(form: CompareForm) -> Vec<Self> {
         let text = fs::read_to_string(deploy().join("upstream/vectors.json")).expect("shipped");
-        let vectors: Vectors = serde_json::from_str(&text).expect("as its README says");
+        let vectors: StoryVectors = serde_json::from_str(&text).expect("as its README says");
         let stories: Vec<_> = vectors.claims.into_iter().filter(|story| story.compare == form).collect();
         assert!(stories.len() > 4, "{form:?}: {}", stories.len());
         stories
     }
 }
 
-impl Step {
-    pub(super) fn mark(&self, form: Form) -> &str {
+impl StoryStep {
+    pub(super) fn mark(&self, form: CompareForm) -> &str {
         let mark = match form {
-            Form::Token => &self.token,
-            Form::Number => &self.number,
+            CompareForm::Token => &self.token,
+            CompareForm::Number => &self.number,
         };
         mark.as_ref().expect("a story has marks of its form")
     }

@@ -5,7 +5,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use super::{Mode, Recipe, Session};
+use super::{AccessMode, Recipe, Session};
 
 /// One client, as a process that dies with us.
 pub(crate) struct Terminal {
@@ -17,7 +17,7 @@ pub(crate) struct Terminal {
 }
 
 /// A statement that somebody else keeps from ending.
-pub(super) struct Waiting<'t>(&'t mut Terminal);
+pub(super) struct BlockedStatement<'t>(&'t mut Terminal);
 
 /// The code of what went well.
 const WELL: &str = "00000";
@@ -36,19 +36,25 @@ impl Terminal {
         Self { input, output: BufReader::new(output).lines(), child, tell }
     }
 
-    pub(super) fn begin(&mut self, statement: &str) -> Waiting<'_> {
+    pub(super) fn begin(&mut self, statement: &str) -> BlockedStatement<'_> {
         writeln!(self.input, "{statement}\n{}", self.tell).expect("it listens");
-        Waiting(self)
+        BlockedStatement(self)
     }
 
     /// The one statement of a claim, where it has to wait.
-    pub(super) fn begin_claim(&mut self, recipe: &Recipe, mode: Mode, key: &str, mark: &str) -> Waiting<'_> {
+    pub(super) fn begin_claim(
+        &mut self,
+        recipe: &Recipe,
+        mode: AccessMode,
+        key: &str,
+        mark: &str,
+    ) -> BlockedStatement<'_> {
         let (row, raise) = recipe.claim(mode, key, mark);
         self.begin(&row.unwrap_or(raise))
     }
 }
 
-impl Waiting<'_> {
+impl BlockedStatement<'_> {
     pub(super) fn changed(self) -> Result<u64, String> {
         self.ended().0
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate_tests::{gateway::Gateway, site::Site};
+use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
 
 /// How many gateways have other locks.
@@ -13,7 +13,7 @@ const UNLIKE: &str = "fencegate_config_mismatch";
 /// themselves.
 #[tokio::test]
 async fn a_gateway_of_several_sessions_that_changes_its_keys_is_not_taken_for_another_one() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = |key: &str| {
         site.policy("gw-1")
             // There are many sessions, so that their heartbeats come at different times.
@@ -34,7 +34,7 @@ async fn a_gateway_of_several_sessions_that_changes_its_keys_is_not_taken_for_an
 
 #[tokio::test]
 async fn gateways_that_lock_other_keys_are_counted_and_named_until_they_agree() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let (first, third) = tokio::join!(site.gateway("gw-1"), site.gateway("gw-3"));
     let other = site.policy("gw-2").with("/routes/0/fence/key", "konto/{path.account}");
     let second = Gateway::start(&other).await;

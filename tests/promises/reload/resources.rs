@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
-    client::{Answer, Ask, Outcome},
+    client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
     history::{ATTEMPT, History},
-    load::{Load, Plan},
+    load::{Load, LoadPlan},
     origin::Origin,
     patience::QUIET,
-    site::Site,
-    unlocked::Unlocked,
+    site::TestSite,
+    unlocked::UnlockedRequest,
 };
 use serde_json::{Value, json};
 
 /// The resource is the same and the lock is another one. Only waiting keeps the requests apart.
 #[tokio::test]
 async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7").field(ATTEMPT, "old")).await;
+    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
     gateway.rewrite(
         &site
             .policy("gw-1")
@@ -29,10 +29,10 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
             .with("/routes/0/fence/wait", "1s"),
     );
     assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
-    let refused: Answer = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((refused.status, refused.outcome()), (423, Some(Outcome::NotDispatched)));
-    let new = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "new"));
-    assert_eq!(gateway.send(&Ask::get("/other")).await.status, 200, "unfenced requests do not wait");
+    let refused: ClientResponse = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((refused.status, refused.outcome()), (423, Some(FencingOutcome::NotDispatched)));
+    let new = gateway.begin(TestRequest::post("/pay/7").field(ATTEMPT, "new"));
+    assert_eq!(gateway.send(&TestRequest::get("/other")).await.status, 200, "unfenced requests do not wait");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(site.origin.count("/pay/7"), 1);
     assert_eq!(old.finishes().await.status, 200);
@@ -46,9 +46,9 @@ async fn a_resource_is_not_worked_on_under_its_old_and_its_new_key_at_once() {
 /// Reloads before and after the change of the key make no difference: a request under the old key is waited for.
 #[tokio::test]
 async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let_anybody_in() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7").field(ATTEMPT, "old")).await;
+    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7").field(ATTEMPT, "old")).await;
     let policy = |key: &str, queue: usize| {
         let policy = site.policy("gw-1").with("/routes/0/fence/key", key);
         policy.with("/routes/0/fence/queue", queue)
@@ -61,7 +61,7 @@ async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let
         gateway.rewrite(&policy);
         assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
     }
-    let new = gateway.begin(Ask::post("/pay/7").field(ATTEMPT, "new"));
+    let new = gateway.begin(TestRequest::post("/pay/7").field(ATTEMPT, "new"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay/7"), 1, "worked on under both keys");
     assert_eq!(old.finishes().await.status, 200);
@@ -73,11 +73,11 @@ async fn changes_that_move_no_key_neither_hide_who_runs_under_an_old_one_nor_let
 /// nor its name there, nor a plan without the account in between makes a difference.
 #[tokio::test]
 async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_before() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1");
     let gateway = Gateway::start(&policy).await;
     let elsewhere = Origin::start();
-    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     let without = policy.without_route("pay");
     let back = without
         .clone()
@@ -91,7 +91,7 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
         gateway.rewrite(policy);
         assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
     }
-    let new = gateway.begin(Ask::post("/pay/7"));
+    let new = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(elsewhere.count("/pay/7"), 0, "worked on under both keys");
     assert_eq!(old.finishes().await.status, 200);
@@ -102,10 +102,10 @@ async fn a_route_that_went_and_came_back_at_another_service_waits_for_who_began_
 /// A route that only observes refuses nothing. A gateway that stops still takes no new request.
 #[tokio::test]
 async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_last_plan() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").with("/listeners/public/timeouts/drain", "4s");
     let gateway = Gateway::start(&policy).await;
-    let old = site.origin.holds_one(&gateway, Ask::post("/pay/7")).await;
+    let old = site.origin.holds_one(&gateway, TestRequest::post("/pay/7")).await;
     gateway.rewrite(
         &policy
             .with("/routes/0/fence/key", "konto/{path.account}")
@@ -113,15 +113,15 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
             .with("/routes/0/fence/enforce", "observe"),
     );
     assert_eq!(gateway.reload(&[]).await.1["result"], "applied");
-    let passed = gateway.send(&Ask::post("/pay/7").field("prefer", "wait=1")).await;
-    assert_eq!((passed.status, passed.outcome()), (200, Some(Outcome::Done)));
+    let passed = gateway.send(&TestRequest::post("/pay/7").field("prefer", "wait=1")).await;
+    assert_eq!((passed.status, passed.outcome()), (200, Some(FencingOutcome::Done)));
     assert!(
         passed.field("fencing-outcome").is_some_and(|text| text.contains("observe=locked")),
         "{passed:?}"
     );
     assert_eq!(site.origin.request("/pay/7", 2).await.token(), None, "nobody holds the key for it");
 
-    let waits = gateway.begin(Ask::post("/pay/7"));
+    let waits = gateway.begin(TestRequest::post("/pay/7"));
     tokio::time::sleep(QUIET).await;
     gateway.signal(Signal::TERM);
     let told = waits.answer().await;
@@ -133,12 +133,12 @@ async fn a_route_that_only_observes_does_not_refuse_what_waited_in_vain_for_the_
 /// A request that passed without a lock has no promise. A request after the change has one.
 #[tokio::test]
 async fn who_comes_when_a_route_no_longer_only_observes_waits_for_what_passed_without_a_lock() {
-    let site = Site::fresh().await;
-    let Unlocked { gateway, fencing, request: unlocked, latch } =
+    let site = TestSite::fresh().await;
+    let UnlockedRequest { gateway, fencing, request: unlocked, latch } =
         site.passes_unlocked(site.policy("gw-1")).await;
     gateway.rewrite(&fencing);
     assert_eq!(gateway.reload(&[]).await.1["difference"]["rekeyed"], json!(["pay"]));
-    let first = gateway.begin(Ask::post("/pay").field("x-account", "7"));
+    let first = gateway.begin(TestRequest::post("/pay").field("x-account", "7"));
     tokio::time::sleep(QUIET).await;
     assert_eq!(site.origin.count("/pay"), 1, "it began beside one without a lock");
     latch.let_go();
@@ -156,7 +156,7 @@ fn by_account(mut history: History) -> History {
 
 #[tokio::test]
 async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_meet() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     // Sessions are long enough that a busy machine ends none. A new session would give way to the plan that the last
     // one has published.
     let site_policy = site.policy("gw-1").with("/zookeeper/session_timeout", "8s");
@@ -170,7 +170,7 @@ async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_m
             .with("/routes/0/fence/queue", 40 + round)
     };
     let gateway = Gateway::start(&policy(0)).await;
-    let plan = Plan::paying(&[&gateway], 4, 8, 100_000);
+    let plan = LoadPlan::paying(&[&gateway], 4, 8, 100_000);
     let load = Load::start("reload", &plan);
     for round in 1..20 {
         site.origin.request("/pay/0", site.origin.count("/pay/0") + 5).await;
@@ -182,7 +182,7 @@ async fn under_load_no_reload_fails_a_request_or_lets_two_keys_of_one_resource_m
     assert!(told.len() > 200, "not exercised: {} requests", told.len());
     for told in &told {
         let answer = told.answer.as_ref().expect("an answer");
-        assert_eq!((answer.status, answer.outcome()), (200, Some(Outcome::Done)), "{answer:?}");
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
     }
     let history = by_account(History::of(&site.origin.log()).with(&told));
     assert!(history.executions.len() >= told.len());

@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 
 use fencegate_tests::{
-    client::{Answer, Outcome},
+    client::{ClientResponse, FencingOutcome},
     history::{ATTEMPT, History},
-    origin::{Log, Record},
+    origin::{OriginLog, RequestRecord},
 };
 
 use super::{
-    clients::{End, Told},
-    operation::{Operation, operations},
-    weather::Weather,
+    clients::{AttemptEnd, AttemptResult},
+    operation::{OperationNumber, operations},
+    weather::StormFaults,
 };
 
 #[derive(Default)]
-pub(super) struct Judge {
-    told: BTreeMap<usize, Vec<Told>>,
+pub(super) struct StormJudge {
+    told: BTreeMap<usize, Vec<AttemptResult>>,
 }
 
 /// Counts of each kind of event. A storm without such events proves little.
 #[derive(Debug, Default)]
-struct Seen {
+struct EventCounts {
     replayed: usize,
     unknown: usize,
     recorded_unknown: usize,
@@ -30,26 +30,26 @@ struct Seen {
     broken: usize,
 }
 
-impl Judge {
-    pub(super) fn hears(&mut self, told: Told) {
+impl StormJudge {
+    pub(super) fn hears(&mut self, told: AttemptResult) {
         self.told.entry(told.operation.0).or_default().push(told);
     }
 
     /// Operations without a final answer to any client.
-    pub(super) fn undecided(&self) -> Vec<Operation> {
+    pub(super) fn undecided(&self) -> Vec<OperationNumber> {
         let undecided = self.told.iter().filter(|(_, all)| !all.iter().any(|told| told.end.is_final()));
-        undecided.map(|(number, _)| Operation(*number)).collect()
+        undecided.map(|(number, _)| OperationNumber(*number)).collect()
     }
 
-    pub(super) fn finds(&self, log: &Log, weather: &Weather) {
-        let mut executions = BTreeMap::<&str, Vec<&Record>>::new();
+    pub(super) fn finds(&self, log: &OriginLog, weather: &StormFaults) {
+        let mut executions = BTreeMap::<&str, Vec<&RequestRecord>>::new();
         for record in log.records.iter().filter(|record| record.whole.is_some()) {
             executions.entry(record.path()).or_default().push(record);
         }
-        let mut seen = Seen::default();
+        let mut seen = EventCounts::default();
         let (mut sum, mut known, mut open) = (0, 0, 0);
         for number in 0..operations() {
-            let operation = Operation(number);
+            let operation = OperationNumber(number);
             let (target, told) = (operation.target(), &self.told[&number]);
             let executed = executions.remove(&*target).unwrap_or_default();
             assert!(executed.len() <= 1, "{operation:?} was executed twice: {executed:#?}");
@@ -70,12 +70,12 @@ impl Judge {
     }
 
     /// Executions of an account never overlap, and no attempt was told a wrong outcome.
-    fn history(&self, log: &Log) {
+    fn history(&self, log: &OriginLog) {
         let mut history = History::of(log);
         for told in self.told.values().flatten() {
             let answer = match &told.end {
-                End::Answer(answer) => Some(&**answer),
-                End::Impatient | End::Broken => None,
+                AttemptEnd::Answer(answer) => Some(&**answer),
+                AttemptEnd::Impatient | AttemptEnd::Broken => None,
             };
             history.told(told.operation.attempt(told.attempt), answer);
         }
@@ -88,7 +88,7 @@ impl Judge {
     }
 }
 
-fn cents(record: &Record) -> u64 {
+fn cents(record: &RequestRecord) -> u64 {
     let text = std::str::from_utf8(&record.request.body).expect("a number");
     text.parse().expect("a number")
 }
@@ -97,46 +97,46 @@ fn cents(record: &Record) -> u64 {
 ///
 /// # Panics
 /// If it was told what is not so.
-fn is_truthful(told: &Told, executed: Option<&Record>) -> bool {
-    let End::Answer(answer) = &told.end else { return false };
+fn is_truthful(told: &AttemptResult, executed: Option<&RequestRecord>) -> bool {
+    let AttemptEnd::Answer(answer) = &told.end else { return false };
     let at = || format!("{:?}, attempt {}: {answer:?}; executed: {executed:?}", told.operation, told.attempt);
     let outcome = answer.outcome().unwrap_or_else(|| panic!("says nothing: {}", at()));
     let receipt = format!("receipt 1 of operation {}", told.operation.0);
     match outcome {
-        Outcome::Done => {
+        FencingOutcome::Done => {
             let own = executed.and_then(|record| record.request.field(ATTEMPT));
             assert_eq!(own, Some(&*told.operation.attempt(told.attempt)), "{}", at());
             assert!(answer.body == receipt && matches!(answer.status, 200 | 402 | 503), "{}", at());
         }
-        Outcome::Replayed => {
+        FencingOutcome::Replayed => {
             assert!(executed.is_some(), "{}", at());
             assert!(answer.body == receipt && matches!(answer.status, 200 | 402), "{}", at());
         }
-        Outcome::NotDispatched => {
+        FencingOutcome::NotDispatched => {
             assert!(matches!(answer.status, 423 | 429 | 502 | 503), "{}", at());
             assert_ne!(answer.reason(), "outcome-unknown", "{}", at());
         }
-        Outcome::Unknown => assert!(matches!(answer.status, 409 | 502 | 504), "{}", at()),
+        FencingOutcome::Unknown => assert!(matches!(answer.status, 409 | 502 | 504), "{}", at()),
     }
-    matches!(outcome, Outcome::Done | Outcome::Replayed)
+    matches!(outcome, FencingOutcome::Done | FencingOutcome::Replayed)
 }
 
-impl Seen {
-    fn note(&mut self, end: &End) {
+impl EventCounts {
+    fn note(&mut self, end: &AttemptEnd) {
         *match end {
-            End::Impatient => &mut self.hung_up,
-            End::Broken => &mut self.broken,
-            End::Answer(answer) => match answer.outcome() {
-                Some(Outcome::Replayed) => &mut self.replayed,
-                Some(Outcome::NotDispatched) => &mut self.not_dispatched,
-                Some(Outcome::Unknown) if is_recorded(answer) => &mut self.recorded_unknown,
-                Some(Outcome::Unknown) => &mut self.unknown,
-                Some(Outcome::Done) | None => return,
+            AttemptEnd::Impatient => &mut self.hung_up,
+            AttemptEnd::Broken => &mut self.broken,
+            AttemptEnd::Answer(answer) => match answer.outcome() {
+                Some(FencingOutcome::Replayed) => &mut self.replayed,
+                Some(FencingOutcome::NotDispatched) => &mut self.not_dispatched,
+                Some(FencingOutcome::Unknown) if is_recorded(answer) => &mut self.recorded_unknown,
+                Some(FencingOutcome::Unknown) => &mut self.unknown,
+                Some(FencingOutcome::Done) | None => return,
             },
         } += 1;
     }
 
-    fn assert_exercised(&self, log: &Log, weather: &Weather) {
+    fn assert_exercised(&self, log: &OriginLog, weather: &StormFaults) {
         let whole = log.records.iter().filter(|record| record.whole.is_some()).count();
         let abandoned = log.records.iter().filter(|record| record.abandoned.is_some()).count();
         for (what, count, least) in [
@@ -156,6 +156,6 @@ impl Seen {
     }
 }
 
-fn is_recorded(answer: &Answer) -> bool {
+fn is_recorded(answer: &ClientResponse) -> bool {
     answer.status == 409 && answer.reason() == "outcome-unknown"
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use fencegate_tests::{
-    client::Ask,
+    client::TestRequest,
     effort::effort,
     history::ATTEMPT,
-    memory::Dice,
-    origin::{Act, Reply},
+    memory::SeededRng,
+    origin::{Act, OriginReply},
 };
 
 /// How many there are.
@@ -23,9 +23,9 @@ const HANGS: Duration = Duration::from_millis(750);
 
 /// One payment of so many cents.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Operation(pub(super) usize);
+pub(super) struct OperationNumber(pub(super) usize);
 
-impl Operation {
+impl OperationNumber {
     pub(super) fn cents(self) -> u64 {
         1 + self.0 as u64 * 7 % 100
     }
@@ -43,16 +43,17 @@ impl Operation {
         format!("{}/{n}", self.0)
     }
 
-    pub(super) fn ask(self, attempt: usize) -> Ask {
-        Ask::post(&self.target())
+    pub(super) fn ask(self, attempt: usize) -> TestRequest {
+        TestRequest::post(&self.target())
             .field("Idempotency-Key", &format!("\"op-{}\"", self.0))
             .field(ATTEMPT, &self.attempt(attempt))
             .body(self.cents().to_string())
     }
 
     /// The answers of the origin to this operation, one for each time. Each execution has a new receipt.
-    pub(super) fn acts(self, dice: &Dice) -> Vec<Act> {
-        let receipt = |time: usize| Reply::with_body(format!("receipt {} of operation {}", time, self.0));
+    pub(super) fn acts(self, dice: &SeededRng) -> Vec<Act> {
+        let receipt =
+            |time: usize| OriginReply::with_body(format!("receipt {} of operation {}", time, self.0));
         let first = match dice.below(100) {
             0..5 => Act::Reset,
             5..8 => Act::CloseInHead,

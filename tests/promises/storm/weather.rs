@@ -5,10 +5,10 @@ use std::{net::SocketAddr, sync::Mutex, time::Duration};
 use fencegate::demo::child::Signal;
 use fencegate_tests::{
     gateway::Gateway,
-    guard::{Guard, Launch},
-    guarded::Guarded,
-    memory::Dice,
-    policy::Policy,
+    guard::{Guard, GuardLaunch},
+    guarded::GuardedSite,
+    memory::SeededRng,
+    policy::TestPolicy,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -19,17 +19,17 @@ use super::operation::operations;
 const MAX_EXECUTION: Duration = Duration::from_millis(1200);
 
 /// The state that clients and weather share.
-pub(super) struct Storm {
-    pub(super) dice: Dice,
+pub(super) struct StormState {
+    pub(super) dice: SeededRng,
     /// The current addresses of the gateways.
     pub(super) doors: [Mutex<SocketAddr>; 2],
     /// The number of operations whose clients have finished.
     pub(super) over: watch::Sender<usize>,
 }
 
-pub(super) struct Weather {
-    dice: Dice,
-    policies: [Policy; 2],
+pub(super) struct StormFaults {
+    dice: SeededRng,
+    policies: [TestPolicy; 2],
     gateways: [Gateway; 2],
     guard: Option<Guard>,
     pub(super) gateways_killed: usize,
@@ -39,13 +39,13 @@ pub(super) struct Weather {
 /// Gateway, guard, gateway, guard, and so on.
 const ACCIDENTS: usize = 8;
 
-impl Weather {
-    pub(super) async fn begin(guarded: &Guarded, seed: u64) -> Self {
+impl StormFaults {
+    pub(super) async fn begin(guarded: &GuardedSite, seed: u64) -> Self {
         let guard = guard(guarded.launch().await).start().await;
         let policies = ["gw-1", "gw-2"].map(|name| gateway(guarded, name, guard.public));
         let (one, two) = tokio::join!(Gateway::start(&policies[0]), Gateway::start(&policies[1]));
         Self {
-            dice: Dice::seeded(seed),
+            dice: SeededRng::seeded(seed),
             policies,
             gateways: [one, two],
             guard: Some(guard),
@@ -59,7 +59,7 @@ impl Weather {
     }
 
     /// Runs until the last accident is repaired. Each accident comes after a further part of the work.
-    pub(super) async fn rages(&mut self, storm: &Storm) {
+    pub(super) async fn rages(&mut self, storm: &StormState) {
         let mut over = storm.over.subscribe();
         for accident in 1..=ACCIDENTS {
             let when = accident * operations() / (ACCIDENTS + 1);
@@ -78,7 +78,7 @@ impl Weather {
         self.guards_killed += 1;
     }
 
-    async fn gateway_dies(&mut self, storm: &Storm) {
+    async fn gateway_dies(&mut self, storm: &StormState) {
         let which = self.dice.index(2);
         self.gateways[which].signal(Signal::KILL);
         self.gateways[which].exit().await;
@@ -96,7 +96,7 @@ impl Weather {
     }
 }
 
-fn guard(launch: Launch) -> Launch {
+fn guard(launch: GuardLaunch) -> GuardLaunch {
     launch
         .with("/settle", "1s")
         .with("/max_execution", format!("{}ms", MAX_EXECUTION.as_millis()))
@@ -104,7 +104,7 @@ fn guard(launch: Launch) -> Launch {
         .with("/send_within", "600ms")
 }
 
-fn gateway(guarded: &Guarded, name: &str, guard: SocketAddr) -> Policy {
+fn gateway(guarded: &GuardedSite, name: &str, guard: SocketAddr) -> TestPolicy {
     guarded
         .policy(name, &[guard])
         .with("/upstreams/ledger/response_timeout", "4s")

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencegate_tests::{gateway::Gateway, patience::patiently, policy::Policy, site::Site};
+use fencegate_tests::{gateway::Gateway, patience::patiently, policy::TestPolicy, site::TestSite};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -13,13 +13,13 @@ use tokio::{
 };
 
 /// Switches where it is asked to, then says every byte back; `/forbidden` is refused, everything else is answered.
-pub(super) struct Echo {
+pub(super) struct EchoService {
     pub(super) address: SocketAddr,
     pub(super) heads: Arc<Mutex<Vec<String>>>,
     pub(super) heard: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Echo {
+impl EchoService {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -76,7 +76,7 @@ pub(super) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<S
 }
 
 /// The policy's routes, which let WebSocket pass, to an echo.
-pub(super) fn policy(site: &Site, name: &str, echo: &Echo) -> Policy {
+pub(super) fn policy(site: &TestSite, name: &str, echo: &EchoService) -> TestPolicy {
     site.policy(name)
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", echo.address)]))
         .with("/routes/0/match/methods", json!(["GET", "POST"]))

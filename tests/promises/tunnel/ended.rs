@@ -7,10 +7,10 @@ use std::{
 
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
-    client::Ask,
-    gateway::{Gateway, Line},
+    client::TestRequest,
+    gateway::{Gateway, LogLine},
     patience::{QUIET, patiently},
-    site::Site,
+    site::TestSite,
 };
 use serde_json::json;
 use tokio::{
@@ -18,17 +18,18 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::echo::{Echo, ask, ends, hears, opened, policy, read_head};
+use super::echo::{EchoService, ask, ends, hears, opened, policy, read_head};
 
 #[tokio::test]
 async fn a_tunnel_ends_with_the_session_that_it_is_under() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let relay = Relay::start(site.zookeeper).expect("a relay");
     let cut_off = policy(&site, "gw-1", &echo).through(relay.address());
     let gateway = Gateway::start(&cut_off).await;
     let mut stream = opened(&gateway, "/pay/7").await;
     drop(relay);
-    let cut = |line: &Line| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
+    let cut =
+        |line: &LogLine| line.message() == "tunnel.ended" && line.text().contains("could not be proven");
     gateway.says("the end of the tunnel", cut).await;
     // The client may learn of the end only after a write that still succeeds.
     drop(stream.write_all(b"too late").await);
@@ -39,7 +40,7 @@ async fn a_tunnel_ends_with_the_session_that_it_is_under() {
 
 #[tokio::test]
 async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "300ms");
     let gateway = Gateway::start(&idle).await;
     let mut stream = opened(&gateway, "/chat").await;
@@ -48,26 +49,28 @@ async fn a_tunnel_is_cut_when_it_is_idle_or_its_tenure_is_over() {
     let gateway = Gateway::start(&policy(&site, "gw-2", &echo).with("/defaults/hold", brief)).await;
     let mut stream = opened(&gateway, "/pay/7").await;
     ends(&mut stream).await;
-    gateway.says("why", |line: &Line| line.text().contains("the tenure is over")).await;
-    assert_eq!(gateway.send(&Ask::post("/pay/7")).await.status, 200, "the key is free");
+    gateway.says("why", |line: &LogLine| line.text().contains("the tenure is over")).await;
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200, "the key is free");
 }
 
 /// Bytes that the client does not take do not count as traffic.
 #[tokio::test]
 async fn a_tunnel_whose_client_reads_nothing_is_idle() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let idle = policy(&site, "gw-1", &echo).with("/upstreams/ledger/tunnel_idle", "500ms");
     let gateway = Gateway::start(&idle).await;
     let (mut stream, _) = ask(&gateway, "/chat").await;
     // More bytes than the kernel keeps. The service sends all of them back.
     let much = vec![7; 64 << 20];
     drop(patiently("the end of the tunnel", stream.write_all(&much), || "open").await);
-    gateway.says("why", |line: &Line| line.message() == "tunnel.ended" && line.text().contains("idle")).await;
+    gateway
+        .says("why", |line: &LogLine| line.message() == "tunnel.ended" && line.text().contains("idle"))
+        .await;
 }
 
 #[tokio::test]
 async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let policy = policy(&site, "gw-1", &echo).with("/listeners/public/timeouts/drain", "3s");
     let gateway = Gateway::start(&policy).await;
     let mut stream = opened(&gateway, "/pay/7").await;
@@ -83,21 +86,21 @@ async fn a_stopping_gateway_gives_tunnels_half_of_its_drain() {
 /// ended its side.
 #[tokio::test]
 async fn a_stopping_gateway_keeps_the_key_of_a_tunnel_until_its_upstream_has_had_its_time() {
-    tokio::join!(cut_by_the_drain(Client::Listens), cut_by_the_drain(Client::HasEnded));
+    tokio::join!(cut_by_the_drain(TunnelClient::Listens), cut_by_the_drain(TunnelClient::HasEnded));
 }
 
 /// What the client of a tunnel does when its gateway stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Client {
+enum TunnelClient {
     Listens,
     /// The client has ended its own direction.
     HasEnded,
 }
 
-async fn cut_by_the_drain(client: Client) {
+async fn cut_by_the_drain(client: TunnelClient) {
     // Longer than half of the drain, which a tunnel has, and shorter than the whole drain.
     const TIME: Duration = Duration::from_millis(2500);
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let ours = |name| {
         policy(&site, name, &echo)
             .with("/upstreams/ledger/fencing", "none")
@@ -112,10 +115,10 @@ async fn cut_by_the_drain(client: Client) {
     let wrote = Instant::now();
     stream.write_all(b"still here").await.expect("open");
     hears(&mut stream, "still here").await;
-    if client == Client::HasEnded {
+    if client == TunnelClient::HasEnded {
         stream.shutdown().await.expect("open");
     }
-    let next = other.send(&Ask::post("/pay/stays")).await;
+    let next = other.send(&TestRequest::post("/pay/stays")).await;
     let after = wrote.elapsed();
     assert_eq!(next.status, 200, "{next:?}");
     assert!(after >= TIME, "{client:?}: given on {after:?} after the last byte");
@@ -125,19 +128,19 @@ async fn cut_by_the_drain(client: Client) {
 #[tokio::test]
 async fn where_nobody_compares_tokens_the_key_of_a_tunnel_that_we_end_rests_until_its_upstream_has_had_its_time()
  {
-    tokio::join!(ended_by_us(Ends::ItsClientBreaksOff), ended_by_us(Ends::ItIsIdle));
+    tokio::join!(ended_by_us(TunnelEnd::ItsClientBreaksOff), ended_by_us(TunnelEnd::ItIsIdle));
 }
 
 /// Why a tunnel is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum TunnelEnd {
     ItsClientBreaksOff,
     ItIsIdle,
 }
 
-async fn ended_by_us(how: Ends) {
+async fn ended_by_us(how: TunnelEnd) {
     const TIME: Duration = Duration::from_millis(1500);
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let policy = policy(&site, "gw-1", &echo)
         .with("/upstreams/ledger/fencing", "none")
         .with("/upstreams/ledger/response_timeout", "1500ms")
@@ -148,13 +151,13 @@ async fn ended_by_us(how: Ends) {
     let wrote = Instant::now();
     stream.write_all(b"still here").await.expect("open");
     hears(&mut stream, "still here").await;
-    let stays = if how == Ends::ItsClientBreaksOff {
+    let stays = if how == TunnelEnd::ItsClientBreaksOff {
         stream.set_zero_linger().expect("open");
         None
     } else {
         Some(stream)
     };
-    let next = gateway.send(&Ask::post("/pay/stays")).await;
+    let next = gateway.send(&TestRequest::post("/pay/stays")).await;
     let after = wrote.elapsed();
     assert_eq!(next.status, 200, "{next:?}");
     assert!(after >= TIME, "{how:?}: given on {after:?} after the last byte");
@@ -183,7 +186,7 @@ async fn resetting() -> SocketAddr {
 /// Earlier, such a tunnel held the key for the idle time of a tunnel, ten minutes, and the client was not told.
 #[tokio::test]
 async fn a_side_that_resets_ends_the_tunnel_and_frees_the_key_at_once() {
-    let (site, echo) = (Site::fresh().await, Echo::start().await);
+    let (site, echo) = (TestSite::fresh().await, EchoService::start().await);
     let endpoint = json!([format!("http://{}", resetting().await)]);
     let gateway =
         Gateway::start(&policy(&site, "gw-1", &echo).with("/upstreams/ledger/endpoints", endpoint)).await;

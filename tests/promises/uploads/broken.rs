@@ -4,38 +4,38 @@ use std::time::{Duration, Instant};
 
 use fencegate::demo::{child::Signal, relay::Relay};
 use fencegate_tests::{
-    client::{Ask, Outcome},
+    client::{FencingOutcome, TestRequest},
     gateway::Gateway,
-    guarded::Guarded,
+    guarded::GuardedSite,
     history::ATTEMPT,
-    origin::{Act, Latch, Record, Reply},
+    origin::{Act, Latch, OriginReply, RequestRecord},
     origin_h2::OriginH2,
     patience::{QUIET, patiently},
-    site::Site,
+    site::TestSite,
 };
 use h2::Reason;
 use serde_json::json;
 
 use super::{
     MIB, body,
-    client::{Framing, Upload},
+    client::{Upload, UploadFraming},
     streaming,
 };
 
 /// How a client ends in the middle.
 #[derive(Debug, Clone, Copy)]
-enum Goes {
+enum CloseKind {
     Politely,
     WithReset,
     /// The stream alone. `NO_ERROR` is what the HTTP library takes for the end of the body.
     EndingItsStream(Reason),
 }
 
-fn leave(mut upload: Upload, way: Goes) {
+fn leave(mut upload: Upload, way: CloseKind) {
     match way {
-        Goes::Politely => drop(upload),
-        Goes::WithReset => upload.reset(),
-        Goes::EndingItsStream(reason) => {
+        CloseKind::Politely => drop(upload),
+        CloseKind::WithReset => upload.reset(),
+        CloseKind::EndingItsStream(reason) => {
             upload.reset_stream(reason);
             // Time for the frame to leave.
             tokio::spawn(async move {
@@ -47,7 +47,7 @@ fn leave(mut upload: Upload, way: Goes) {
 }
 
 /// An upload of a MiB of which half has reached the upstream.
-async fn halfway(site: &Site, gateway: &Gateway, framing: Framing, path: &str) -> Upload {
+async fn halfway(site: &TestSite, gateway: &Gateway, framing: UploadFraming, path: &str) -> Upload {
     let before = site.origin.count(path);
     let mut upload = Upload::begin(gateway, framing, path, MIB).await;
     upload.send(&body(MIB / 2)).await;
@@ -56,8 +56,8 @@ async fn halfway(site: &Site, gateway: &Gateway, framing: Framing, path: &str) -
 }
 
 /// The n-th request for the path, after its connection has ended.
-async fn broken_off(site: &Site, path: &str, n: usize) -> Record {
-    let over = |log: &fencegate_tests::origin::Log| {
+async fn broken_off(site: &TestSite, path: &str, n: usize) -> RequestRecord {
+    let over = |log: &fencegate_tests::origin::OriginLog| {
         let record = log.on(path).nth(n - 1)?;
         log.ended.contains(&record.connection).then(|| record.clone())
     };
@@ -66,18 +66,18 @@ async fn broken_off(site: &Site, path: &str, n: usize) -> Record {
 
 #[tokio::test]
 async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_the_key_free() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
     let mut tokens = Vec::new();
     for (framing, way) in [
-        (Framing::Length, Goes::Politely),
-        (Framing::Length, Goes::WithReset),
-        (Framing::Chunked, Goes::Politely),
-        (Framing::Chunked, Goes::WithReset),
-        (Framing::Http2, Goes::Politely),
-        (Framing::Http2, Goes::EndingItsStream(Reason::CANCEL)),
-        (Framing::Http2, Goes::EndingItsStream(Reason::NO_ERROR)),
-        (Framing::Http2Length, Goes::EndingItsStream(Reason::NO_ERROR)),
+        (UploadFraming::Length, CloseKind::Politely),
+        (UploadFraming::Length, CloseKind::WithReset),
+        (UploadFraming::Chunked, CloseKind::Politely),
+        (UploadFraming::Chunked, CloseKind::WithReset),
+        (UploadFraming::Http2, CloseKind::Politely),
+        (UploadFraming::Http2, CloseKind::EndingItsStream(Reason::CANCEL)),
+        (UploadFraming::Http2, CloseKind::EndingItsStream(Reason::NO_ERROR)),
+        (UploadFraming::Http2Length, CloseKind::EndingItsStream(Reason::NO_ERROR)),
     ] {
         let n = site.origin.count("/pay/7") + 1;
         let upload = halfway(&site, &gateway, framing, "/pay/7").await;
@@ -85,13 +85,13 @@ async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_
         leave(upload, way);
         let record = broken_off(&site, "/pay/7", n).await;
         assert!(record.whole.is_none(), "{framing:?} {way:?}: it looked complete");
-        let next = gateway.send(&Ask::post("/pay/7")).await;
-        assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)), "{framing:?} {way:?}");
+        let next = gateway.send(&TestRequest::post("/pay/7")).await;
+        assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{framing:?} {way:?}");
         assert!(gone.elapsed() < Duration::from_secs(3), "{framing:?} {way:?}: took {:?}", gone.elapsed());
         tokens.push((record.stamped(), next.token().expect("stamped")));
     }
     assert!(tokens.iter().all(|(broken, next)| broken.number() < next.number()), "a tenure was used again");
-    let retired = |line: &fencegate_tests::gateway::Line| {
+    let retired = |line: &fencegate_tests::gateway::LogLine| {
         line.message() == "tenure.retired" && line.field("why") == "malformed"
     };
     gateway.says("that the outcome is unknown", retired).await;
@@ -100,11 +100,11 @@ async fn a_client_that_goes_halfway_leaves_the_upstream_with_half_a_request_and_
 /// A client that has its answer may stop sending, and its stream is over.
 #[tokio::test]
 async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1"))).await;
-    for (n, framing) in [Framing::Chunked, Framing::Http2].into_iter().enumerate() {
+    for (n, framing) in [UploadFraming::Chunked, UploadFraming::Http2].into_iter().enumerate() {
         let latch = Latch::default();
-        site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), Reply::ok())]);
+        site.origin.script("/pay/7", [Act::AnswerUnread(latch.clone(), OriginReply::ok())]);
         let mut upload = halfway(&site, &gateway, framing, "/pay/7").await;
         assert_eq!(upload.answer().await, (200, "done".to_owned()), "{framing:?}");
         latch.let_go();
@@ -116,14 +116,14 @@ async fn what_is_answered_before_it_is_all_here_does_not_look_complete() {
 /// Requests on unfenced routes go to services, too.
 #[tokio::test]
 async fn on_an_unfenced_route_half_a_body_does_not_look_complete_either() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy =
         site.policy("gw-1").with("/routes/1/match", json!({"methods": ["POST"], "path": "/{rest...}"}));
     let gateway = Gateway::start(&policy).await;
     for (n, (framing, way)) in [
-        (Framing::Chunked, Goes::Politely),
-        (Framing::Http2, Goes::EndingItsStream(Reason::CANCEL)),
-        (Framing::Http2, Goes::EndingItsStream(Reason::NO_ERROR)),
+        (UploadFraming::Chunked, CloseKind::Politely),
+        (UploadFraming::Http2, CloseKind::EndingItsStream(Reason::CANCEL)),
+        (UploadFraming::Http2, CloseKind::EndingItsStream(Reason::NO_ERROR)),
     ]
     .into_iter()
     .enumerate()
@@ -136,15 +136,15 @@ async fn on_an_unfenced_route_half_a_body_does_not_look_complete_either() {
 
 #[tokio::test]
 async fn over_http2_to_the_upstream_half_a_body_does_not_look_complete_either() {
-    let (site, origin) = (Site::fresh().await, OriginH2::start());
+    let (site, origin) = (TestSite::fresh().await, OriginH2::start());
     let policy = streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/endpoints", json!([format!("http://{}", origin.address)]))
         .with("/upstreams/ledger/protocol", "http2");
     let gateway = Gateway::start(&policy).await;
     for (framing, way) in [
-        (Framing::Length, Goes::Politely),
-        (Framing::Chunked, Goes::WithReset),
-        (Framing::Http2, Goes::EndingItsStream(Reason::NO_ERROR)),
+        (UploadFraming::Length, CloseKind::Politely),
+        (UploadFraming::Chunked, CloseKind::WithReset),
+        (UploadFraming::Http2, CloseKind::EndingItsStream(Reason::NO_ERROR)),
     ] {
         let before = origin.on("/pay/7").len();
         let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
@@ -156,8 +156,8 @@ async fn over_http2_to_the_upstream_half_a_body_does_not_look_complete_either() 
         };
         patiently("the head of the request", begun, || gateway.log()).await;
         leave(upload, way);
-        let next = gateway.send(&Ask::post("/pay/7").body(body(MIB))).await;
-        assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)), "{framing:?}");
+        let next = gateway.send(&TestRequest::post("/pay/7").body(body(MIB))).await;
+        assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{framing:?}");
         let whole: Vec<bool> = origin.on("/pay/7")[before..].iter().map(|got| got.whole).collect();
         assert_eq!(whole, [false, true], "{framing:?}: half of it looked complete");
     }
@@ -165,13 +165,15 @@ async fn over_http2_to_the_upstream_half_a_body_does_not_look_complete_either() 
 
 #[tokio::test]
 async fn a_client_that_stops_halfway_holds_the_key_no_longer_than_it_may_pause() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = streaming(site.policy("gw-1")).with("/listeners/public/timeouts/request_body", "700ms");
     let gateway = Gateway::start(&policy).await;
-    for (n, framing) in [Framing::Length, Framing::Chunked, Framing::Http2].into_iter().enumerate() {
+    for (n, framing) in
+        [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2].into_iter().enumerate()
+    {
         let mut upload = halfway(&site, &gateway, framing, "/pay/7").await;
         let stopped = Instant::now();
-        let next = gateway.send(&Ask::post("/pay/7")).await;
+        let next = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(next.status, 200);
         assert!(stopped.elapsed() < Duration::from_secs(2), "{framing:?}: held for {:?}", stopped.elapsed());
         assert_eq!(upload.answer().await, (408, "unknown".to_owned()), "{framing:?}");
@@ -185,12 +187,12 @@ async fn a_client_that_stops_halfway_holds_the_key_no_longer_than_it_may_pause()
 /// The client sends slowly and never pauses for long.
 #[tokio::test]
 async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let policy = streaming(site.policy("gw-1")).with("/routes/0/fence/upload_timeout", "1s");
     let gateway = Gateway::start(&policy).await;
-    let mut upload = halfway(&site, &gateway, Framing::Length, "/pay/7").await;
+    let mut upload = halfway(&site, &gateway, UploadFraming::Length, "/pay/7").await;
     let began = Instant::now();
-    let next = gateway.begin(Ask::post("/pay/7"));
+    let next = gateway.begin(TestRequest::post("/pay/7"));
     let trickle = upload.trickle(Duration::from_millis(50));
     tokio::select! {
         broke = trickle => drop(broke),
@@ -205,7 +207,7 @@ async fn a_slow_client_holds_the_key_no_longer_than_an_upload_may_take() {
 /// The upstream takes a little now and then, so no other time limit is reached.
 #[tokio::test]
 async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_judged_for_it() {
-    let site = Site::alone().await;
+    let site = TestSite::alone().await;
     let endpoints = [site.origin.door("a"), site.origin.door("b")];
     let policy = streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/endpoints", json!(endpoints.map(|endpoint| format!("http://{endpoint}"))))
@@ -216,14 +218,14 @@ async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_
     let gateway = Gateway::start(&policy).await;
     site.origin.script("/pay/7", [Act::ReadSlowly(Duration::from_millis(20))]);
     let body = body(48 * MIB);
-    let mut upload = Upload::begin(&gateway, Framing::Length, "/pay/7", body.len()).await;
+    let mut upload = Upload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
     let began = Instant::now();
     let uploading = tokio::spawn(async move {
         upload.send(&body).await;
         upload.answer().await
     });
     site.origin.when("the head of the request", |log| log.records.first().map(drop)).await;
-    let next = gateway.send(&Ask::post("/pay/7")).await;
+    let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(next.status, 200, "not given on");
     assert!(began.elapsed() < Duration::from_secs(6), "held for {:?}", began.elapsed());
     assert!(began.elapsed() > Duration::from_secs(2), "not exercised: it ended after {:?}", began.elapsed());
@@ -238,17 +240,17 @@ async fn a_slow_upstream_holds_the_key_no_longer_than_an_upload_may_take_and_is_
 #[tokio::test]
 async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
     for level in ["none", "upstream"] {
-        let site = Site::fresh().await;
+        let site = TestSite::fresh().await;
         let relay = Relay::start(site.zookeeper).expect("a relay");
         let policy = streaming(site.policy("gw-1"))
             .through(relay.address())
             .with("/listeners/public/timeouts/request_body", "10s")
             .with("/upstreams/ledger/fencing", level);
         let (gateway, next) = (Gateway::start(&policy).await, site.gateway("gw-2").await);
-        let mut upload = halfway(&site, &gateway, Framing::Chunked, "/pay/7").await;
+        let mut upload = halfway(&site, &gateway, UploadFraming::Chunked, "/pay/7").await;
         let lost = Instant::now();
         drop(relay);
-        assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
+        assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
         let (cut, second) = (broken_off(&site, "/pay/7", 1).await, site.origin.request("/pay/7", 2).await);
         assert!(cut.whole.is_none() && cut.stamped() < second.stamped(), "{level}: {cut:?}");
         let late = site.origin.log().bytes_since("gw-1", second.arrived);
@@ -264,24 +266,24 @@ async fn an_upload_whose_proof_ends_is_cut_off_before_the_next_holder_begins() {
 /// again.
 #[tokio::test]
 async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "4MiB").start().await;
     let relay = Relay::start(guard.public).expect("a relay");
     let victim = Gateway::start(&streaming(guarded.policy("victim", &[relay.address()]))).await;
     let next = Gateway::start(&guarded.policy("next", &[guard.public])).await;
     let hold = relay.hold_containing("the-old-one");
     // The body is small enough that all of it is on its way.
-    let asked = victim.begin(Ask::post("/pay/7").field(ATTEMPT, "the-old-one").body(body(100 << 10)));
+    let asked = victim.begin(TestRequest::post("/pay/7").field(ATTEMPT, "the-old-one").body(body(100 << 10)));
     hold.captured().await;
     tokio::time::sleep(QUIET).await;
     victim.signal(Signal::STOP);
-    assert_eq!(next.send(&Ask::post("/pay/7")).await.status, 200);
+    assert_eq!(next.send(&TestRequest::post("/pay/7")).await.status, 200);
     hold.release();
     guard.decides("stale", 1.0).await;
     victim.signal(Signal::CONT);
     let answer = asked.answer().await;
     assert_eq!((answer.status, answer.reason().as_str()), (503, "fenced"));
-    assert_eq!(answer.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(answer.outcome(), Some(FencingOutcome::NotDispatched));
     victim.becomes_ready().await;
     tokio::time::sleep(QUIET).await;
     assert_eq!(guard.decided("stale").await, 1.0);
@@ -291,14 +293,14 @@ async fn a_streamed_dispatch_that_a_guard_refuses_as_stale_is_not_sent_once_more
 /// Repeating this request would never end.
 #[tokio::test]
 async fn a_guard_that_takes_no_body_so_large_is_the_answer() {
-    let guarded = Guarded::fresh().await;
+    let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "256KiB").start().await;
     let gateway = Gateway::start(&streaming(guarded.policy("gw-1", &[guard.public]))).await;
-    let small = gateway.send(&Ask::post("/pay/7").body(body(200 << 10))).await;
-    assert_eq!((small.status, small.outcome()), (200, Some(Outcome::Done)));
-    let large = Ask::post("/pay/7").body(body(MIB));
+    let small = gateway.send(&TestRequest::post("/pay/7").body(body(200 << 10))).await;
+    assert_eq!((small.status, small.outcome()), (200, Some(FencingOutcome::Done)));
+    let large = TestRequest::post("/pay/7").body(body(MIB));
     let refused = patiently("an answer", large.to(gateway.public), || gateway.log()).await.expect("answered");
     assert_eq!((refused.status, refused.reason().as_str()), (413, "body-too-large"));
-    assert_eq!(refused.outcome(), Some(Outcome::NotDispatched));
+    assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
     assert_eq!(guarded.site.origin.log().records.len(), 1);
 }

@@ -3,7 +3,7 @@
 use std::{future::poll_fn, io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use fencegate_tests::{client::Raw, gateway::Gateway, patience::patiently};
+use fencegate_tests::{client::RawClient, gateway::Gateway, patience::patiently};
 use h2::{
     Reason, SendStream,
     client::{ResponseFuture, SendRequest},
@@ -16,7 +16,7 @@ const BYTES: &str = "application/octet-stream";
 
 /// How the end of a body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum UploadFraming {
     Length,
     Chunked,
     Http2,
@@ -26,32 +26,32 @@ pub(super) enum Framing {
 
 /// A request whose body is on its way. Dropping the value closes the connection in order.
 pub(super) enum Upload {
-    Raw(Raw, Framing),
-    Stream(Stream),
+    Raw(RawClient, UploadFraming),
+    Stream(H2Upload),
 }
 
 /// One of HTTP/2.
-pub(super) struct Stream {
+pub(super) struct H2Upload {
     body: SendStream<Bytes>,
     answer: ResponseFuture,
     /// The connection, if this is its only stream.
-    _connection: Option<Shared>,
+    _connection: Option<SharedConnection>,
 }
 
 /// An HTTP/2 connection, for many uploads.
-pub(super) struct Shared {
+pub(super) struct SharedConnection {
     requests: SendRequest<Bytes>,
     address: SocketAddr,
     running: JoinHandle<()>,
 }
 
-impl Drop for Shared {
+impl Drop for SharedConnection {
     fn drop(&mut self) {
         self.running.abort();
     }
 }
 
-impl Shared {
+impl SharedConnection {
     pub(super) async fn connect(gateway: &Gateway) -> Self {
         let address = gateway.public;
         let stream = TcpStream::connect(address).await.expect("listens");
@@ -61,7 +61,7 @@ impl Shared {
 
     pub(super) async fn upload(&self, path: &str) -> Upload {
         let (answer, body) = self.ask(path, None).await;
-        Upload::Stream(Stream { body, answer, _connection: None })
+        Upload::Stream(H2Upload { body, answer, _connection: None })
     }
 
     async fn ask(&self, path: &str, length: Option<usize>) -> (ResponseFuture, SendStream<Bytes>) {
@@ -76,9 +76,9 @@ impl Shared {
     }
 }
 
-impl Stream {
+impl H2Upload {
     async fn begin(gateway: &Gateway, path: &str, length: Option<usize>) -> Self {
-        let connection = Shared::connect(gateway).await;
+        let connection = SharedConnection::connect(gateway).await;
         let (answer, body) = connection.ask(path, length).await;
         Self { body, answer, _connection: Some(connection) }
     }
@@ -99,14 +99,16 @@ impl Stream {
 
 impl Upload {
     /// `length`: announced where the framing has a length.
-    pub(super) async fn begin(gateway: &Gateway, framing: Framing, path: &str, length: usize) -> Self {
+    pub(super) async fn begin(gateway: &Gateway, framing: UploadFraming, path: &str, length: usize) -> Self {
         let announced = match framing {
-            Framing::Length => format!("Content-Length: {length}"),
-            Framing::Chunked => "Transfer-Encoding: chunked".to_owned(),
-            Framing::Http2 => return Self::Stream(Stream::begin(gateway, path, None).await),
-            Framing::Http2Length => return Self::Stream(Stream::begin(gateway, path, Some(length)).await),
+            UploadFraming::Length => format!("Content-Length: {length}"),
+            UploadFraming::Chunked => "Transfer-Encoding: chunked".to_owned(),
+            UploadFraming::Http2 => return Self::Stream(H2Upload::begin(gateway, path, None).await),
+            UploadFraming::Http2Length => {
+                return Self::Stream(H2Upload::begin(gateway, path, Some(length)).await);
+            }
         };
-        let mut raw = Raw::connect(gateway.public).await.expect("listens");
+        let mut raw = RawClient::connect(gateway.public).await.expect("listens");
         let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {BYTES}\r\n{announced}\r\n\r\n");
         raw.say(head).await.expect("connected");
         Self::Raw(raw, framing)
@@ -115,7 +117,7 @@ impl Upload {
     /// Sends a part of the body. If the gateway takes no more, that shows at the answer.
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         match self {
-            Self::Raw(raw, Framing::Chunked) => {
+            Self::Raw(raw, UploadFraming::Chunked) => {
                 for piece in bytes.chunks(16 << 10) {
                     let chunk = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
                     if raw.say(chunk).await.is_err() {
@@ -131,7 +133,7 @@ impl Upload {
     /// Ends the body, and gives the status of the answer and what it says of the outcome.
     pub(super) async fn finish(mut self) -> (u16, String) {
         match &mut self {
-            Self::Raw(raw, Framing::Chunked) => raw.say("0\r\n\r\n").await.expect("connected"),
+            Self::Raw(raw, UploadFraming::Chunked) => raw.say("0\r\n\r\n").await.expect("connected"),
             Self::Raw(..) => {}
             Self::Stream(stream) => stream.body.send_data(Bytes::new(), true).expect("open"),
         }
@@ -172,7 +174,7 @@ impl Upload {
 
     /// Sends a byte now and then, until the gateway takes no more.
     pub(super) async fn trickle(&mut self, pause: Duration) -> io::Result<()> {
-        let Self::Raw(raw, Framing::Length) = self else { panic!("only where bytes are the body") };
+        let Self::Raw(raw, UploadFraming::Length) = self else { panic!("only where bytes are the body") };
         loop {
             raw.output().write_all(b"x").await?;
             tokio::time::sleep(pause).await;

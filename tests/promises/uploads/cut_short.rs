@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use fencegate_tests::{
-    client::{Ask, Outcome, Raw},
+    client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
     origin::{Act, Latch},
     patience::{QUIET, patiently},
-    site::Site,
-    wire::Message,
+    site::TestSite,
+    wire::WireMessage,
 };
 
 use super::{
     MIB, body,
-    client::{Framing, Upload},
+    client::{Upload, UploadFraming},
     streaming,
 };
 
@@ -27,10 +27,10 @@ const CUT_SHORT: [&str; 5] = [
 ];
 
 /// The next one gets the key at once, under another tenure.
-async fn goes_on(site: &Site, gateway: &Gateway, before: usize, case: &str) {
+async fn goes_on(site: &TestSite, gateway: &Gateway, before: usize, case: &str) {
     let began = Instant::now();
-    let next = gateway.send(&Ask::post("/pay/7")).await;
-    assert_eq!((next.status, next.outcome()), (200, Some(Outcome::Done)), "{case}");
+    let next = gateway.send(&TestRequest::post("/pay/7")).await;
+    assert_eq!((next.status, next.outcome()), (200, Some(FencingOutcome::Done)), "{case}");
     assert!(began.elapsed() < Duration::from_secs(2), "{case}: held for {:?}", began.elapsed());
     let cut = site.origin.log().on("/pay/7").nth(before).cloned().expect("it came");
     assert!(
@@ -42,10 +42,10 @@ async fn goes_on(site: &Site, gateway: &Gateway, before: usize, case: &str) {
 
 #[tokio::test]
 async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unknown() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
     for words in CUT_SHORT {
-        for framing in [Framing::Length, Framing::Chunked, Framing::Http2] {
+        for framing in [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2] {
             let before = site.origin.count("/pay/7");
             site.origin.script("/pay/7", [Act::BreakUnread(words)]);
             let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
@@ -60,17 +60,18 @@ async fn an_answer_that_breaks_off_while_the_client_still_sends_is_told_as_unkno
 /// The body is larger than the kernel buffers, so it is still being sent.
 #[tokio::test]
 async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as_unknown() {
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = site.policy("gw-1").cached().with("/listeners/public/limits/max_body", "32MiB");
     let gateway = Gateway::start(&policy).await;
     // As what it is: a body of no type is read as a form, too.
-    let upload = Ask::post("/pay/7").field("content-type", "application/octet-stream").body(body(24 * MIB));
+    let upload =
+        TestRequest::post("/pay/7").field("content-type", "application/octet-stream").body(body(24 * MIB));
     for words in CUT_SHORT {
         let before = site.origin.count("/pay/7");
         site.origin.script("/pay/7", [Act::BreakUnread(words)]);
         let answer = gateway.send(&upload).await;
         assert_eq!((answer.status, answer.reason().as_str()), (502, "outcome-unknown"), "{words:?}");
-        assert_eq!(answer.outcome(), Some(Outcome::Unknown), "{words:?}");
+        assert_eq!(answer.outcome(), Some(FencingOutcome::Unknown), "{words:?}");
         goes_on(&site, &gateway, before, words).await;
     }
 }
@@ -80,17 +81,17 @@ async fn an_answer_that_breaks_off_while_a_body_that_was_here_goes_up_is_told_as
 #[tokio::test]
 async fn a_large_answer_that_breaks_off_while_the_client_still_sends_does_not_look_complete() {
     const BEGUN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nhalf";
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let gateway = Gateway::start(&streaming(site.policy("gw-1").cached())).await;
     for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
         let before = site.origin.count("/pay/7");
         site.origin.script("/pay/7", [Act::BreakUnread(BEGUN)]);
-        let mut raw = Raw::connect(gateway.public).await.expect("listens");
+        let mut raw = RawClient::connect(gateway.public).await.expect("listens");
         let head = format!("POST /pay/7 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
         let piece = if framing.starts_with('C') { String::new() } else { "20000\r\n".to_owned() };
         raw.say(format!("{head}{piece}{}", "x".repeat(0x20000))).await.expect("connected");
         let answer = patiently("an end", raw.answer(), || gateway.log()).await;
-        let is_unknown = |told: &Message| {
+        let is_unknown = |told: &WireMessage| {
             let outcome = told.field("fencing-outcome").unwrap_or_default();
             told.word(1) == "502" && outcome.starts_with("unknown")
         };
@@ -106,11 +107,11 @@ async fn where_nobody_compares_tokens_the_key_of_an_upload_that_was_cut_off_rest
     const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf";
     const CODED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
     tokio::join!(
-        cut_off(CutOff::ByItsClient, Framing::Length, None),
-        cut_off(CutOff::ByItsClient, Framing::Chunked, None),
-        cut_off(CutOff::ByItsClient, Framing::Length, Some(HALF)),
-        cut_off(CutOff::ByItsTimeLimit, Framing::Length, None),
-        cut_off(CutOff::ForItsAnswer, Framing::Length, Some(CODED)),
+        cut_off(CutOff::ByItsClient, UploadFraming::Length, None),
+        cut_off(CutOff::ByItsClient, UploadFraming::Chunked, None),
+        cut_off(CutOff::ByItsClient, UploadFraming::Length, Some(HALF)),
+        cut_off(CutOff::ByItsTimeLimit, UploadFraming::Length, None),
+        cut_off(CutOff::ForItsAnswer, UploadFraming::Length, Some(CODED)),
     );
 }
 
@@ -122,11 +123,11 @@ enum CutOff {
 }
 
 /// `answer`: the part of an answer that the service has sent by then.
-async fn cut_off(how: CutOff, framing: Framing, answer: Option<&'static str>) {
+async fn cut_off(how: CutOff, framing: UploadFraming, answer: Option<&'static str>) {
     const TIME: Duration = Duration::from_millis(1800);
     // What the service reads, it reads a little later than it was written.
     const LATE: Duration = Duration::from_millis(400);
-    let site = Site::fresh().await;
+    let site = TestSite::fresh().await;
     let policy = streaming(site.policy("gw-1"))
         .with("/upstreams/ledger/fencing", "none")
         .with("/upstreams/ledger/response_timeout", "1800ms")
@@ -145,7 +146,7 @@ async fn cut_off(how: CutOff, framing: Framing, answer: Option<&'static str>) {
     } else {
         Some(upload)
     };
-    let next = gateway.send(&Ask::post("/pay/7")).await;
+    let next = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(next.status, 200, "{how:?} {framing:?} {answer:?}: {next:?}");
     drop(stays);
     at_work.let_go();

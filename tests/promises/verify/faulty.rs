@@ -12,23 +12,23 @@ use tokio::{net::TcpListener, task::AbortHandle};
 
 use super::{
     fault::Fault,
-    work::{Ask, State, Word, tables},
+    work::{ServiceState, WorkRequest, WorkResult, tables},
 };
 
 /// One instance. Dropping it ends it; `POST /crash` does to it what `kill -9` and a new start do to a process.
-pub(super) struct Instance {
+pub(super) struct FaultyInstance {
     pub(super) address: SocketAddr,
     accepting: AbortHandle,
 }
 
 /// Where the instances of one service keep what they know.
-pub(super) struct Database {
+pub(super) struct FaultyDatabase {
     home: Arc<TempDir>,
 }
 
 type Answer = Response<Full<Bytes>>;
 
-impl Database {
+impl FaultyDatabase {
     pub(super) fn new() -> Self {
         let home = TempDir::new_in(fencegate_tests::scratch::folder()).expect("a folder");
         tables(&home);
@@ -40,11 +40,11 @@ impl Database {
     }
 }
 
-impl Instance {
-    pub(super) async fn start(database: &Database, fault: Fault) -> Self {
+impl FaultyInstance {
+    pub(super) async fn start(database: &FaultyDatabase, fault: Fault) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let state = Arc::new(State::new(fault, database.home.clone()));
+        let state = Arc::new(ServiceState::new(fault, database.home.clone()));
         let accepting = tokio::spawn(async move {
             let accepted = state;
             while let Ok((stream, _)) = listener.accept().await {
@@ -58,7 +58,7 @@ impl Instance {
     }
 }
 
-impl Drop for Instance {
+impl Drop for FaultyInstance {
     fn drop(&mut self) {
         self.accepting.abort();
     }
@@ -72,7 +72,7 @@ fn told(status: u16, fields: &[(&'static str, &'static str)], body: String) -> A
     answer.body(Full::new(Bytes::from(body))).expect("plain")
 }
 
-async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+async fn answer(state: Arc<ServiceState>, request: Request<Incoming>) -> Result<Answer, Infallible> {
     let path = request.uri().path().trim_start_matches('/');
     let (kind, key) = path.split_once('/').unwrap_or(("debit", path));
     let (kind, key) = (kind.to_owned(), key.to_owned());
@@ -103,7 +103,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
         Fault::MarkPerRoute => format!("{kind} of {key}"),
         _ => key.clone(),
     };
-    let ask = Ask { key, row, mark, shared, operation };
+    let ask = WorkRequest { key, row, mark, shared, operation };
     let early = match fault {
         Fault::CheckAtHead => Some(state.clone().looked(&ask).await),
         _ => None,
@@ -112,15 +112,15 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
         return Ok(told(400, &[], "the body broke off".to_owned()));
     }
     let word = match early {
-        Some(Word::Stale) => Word::Stale,
+        Some(WorkResult::Stale) => WorkResult::Stale,
         _ => state.executed(ask).await,
     };
     Ok(match (word, fault) {
-        (Word::Done, Fault::Gateway) => told(200, &[("fencing-outcome", "done")], "done".to_owned()),
-        (Word::Done, _) => told(200, &[], "done".to_owned()),
-        (Word::Closed, _) => told(409, &[], "closed".to_owned()),
-        (Word::Stale, Fault::Conflict) => told(409, &[], "stale".to_owned()),
-        (Word::Stale, _) => told(412, &[("fencing-refusal", "stale")], "stale".to_owned()),
+        (WorkResult::Done, Fault::Gateway) => told(200, &[("fencing-outcome", "done")], "done".to_owned()),
+        (WorkResult::Done, _) => told(200, &[], "done".to_owned()),
+        (WorkResult::Closed, _) => told(409, &[], "closed".to_owned()),
+        (WorkResult::Stale, Fault::Conflict) => told(409, &[], "stale".to_owned()),
+        (WorkResult::Stale, _) => told(412, &[("fencing-refusal", "stale")], "stale".to_owned()),
     })
 }
 

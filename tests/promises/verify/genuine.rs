@@ -2,20 +2,20 @@
 
 use std::{fs, path::PathBuf};
 
-use fencegate::demo::child::Child;
+use fencegate::demo::child::ChildProcess;
 use fencegate_tests::{ensemble::free_ports, patience::PATIENCE, scratch};
 use tempfile::TempDir;
 
-use super::Verified;
+use super::VerifyResult;
 
 /// Two processes of it, each started again whenever it ends.
-struct Ledgers {
+struct LedgerPair {
     home: TempDir,
     urls: [String; 2],
-    _processes: [Child; 2],
+    _processes: [ChildProcess; 2],
 }
 
-impl Ledgers {
+impl LedgerPair {
     /// `more`: what its command line has beside the way of comparing.
     fn start(compare: &str, more: &str) -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
@@ -29,7 +29,7 @@ impl Ledgers {
                  --database {folder}/ledger.sqlite --work-time 3ms & echo $! > {folder}/{number}.pid; wait $!; done",
                 program.display()
             );
-            let child = Child::spawn("sh", ["-c", &script]).expect("setpriv and sh");
+            let child = ChildProcess::spawn("sh", ["-c", &script]).expect("setpriv and sh");
             child.wait_line(|line| line.contains("listening"), PATIENCE).expect("it listens");
             child
         };
@@ -48,13 +48,13 @@ impl Ledgers {
         format!("kill -9 $(cat {} {})", pid(0).display(), pid(1).display())
     }
 
-    async fn verified(&self, more: &[&str]) -> Verified {
+    async fn verified(&self, more: &[&str]) -> VerifyResult {
         let restart = self.restart();
         let usual =
             [&*self.urls[0], &self.urls[1], "--fencing-key", "account/{key}", "--shared", "--rounds", "12"];
         let sight =
             ["--read", "GET /v1/accounts/{key}", "--observe", "GET /v1/accounts/{key}", "--pick", "/balance"];
-        Verified::by(&[&usual[..], &sight, &["--restart", &restart], more].concat()).await
+        VerifyResult::by(&[&usual[..], &sight, &["--restart", &restart], more].concat()).await
     }
 }
 
@@ -80,7 +80,7 @@ const OF_PROBES: [&str; 4] = ["no-elsewhere", "no-is-final", "no-is-kept", "repe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_passes_in_full_by_token() {
-    let ledgers = Ledgers::start("token", "--clock-error 500ms");
+    let ledgers = LedgerPair::start("token", "--clock-error 500ms");
     let verified = ledgers.verified(&[&DEBIT[..], &MORE, &["--not-after"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let several = ["all-or-none", "crossed", "number-suffices", "one-is-stale"];
@@ -95,7 +95,7 @@ async fn the_ledger_passes_in_full_by_token() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_passes_in_full_by_number() {
-    let ledgers = Ledgers::start("number", "");
+    let ledgers = LedgerPair::start("number", "");
     let verified = ledgers.verified(&[&DEBIT[..], &MORE, &["--token", "number"]].concat()).await;
     assert_eq!(verified.code, Some(0), "{:#}", verified.report);
     let by_token =
@@ -108,7 +108,7 @@ async fn the_ledger_passes_in_full_by_number() {
 /// What most services are: read, work, write.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_that_compares_nothing_fails() {
-    let ledgers = Ledgers::start("off", "");
+    let ledgers = LedgerPair::start("off", "");
     let verified = ledgers.verified(&DEBIT).await;
     assert_eq!(verified.code, Some(3), "{:#}", verified.report);
     for case in

@@ -3,16 +3,16 @@
 use std::{io::Write, process::Stdio};
 
 use super::{
-    Verified, command,
+    VerifyResult, command,
     fault::Fault,
-    faulty::{Database, Instance},
+    faulty::{FaultyDatabase, FaultyInstance},
     with,
 };
 
 /// A run of a few cases against a service with this fault: the exit code, and what it said with all that is made up taken out.
 async fn said(fault: Fault, more: &[&str]) -> (Option<i32>, String, String) {
-    let database = Database::new();
-    let instance = Instance::start(&database, fault).await;
+    let database = FaultyDatabase::new();
+    let instance = FaultyInstance::start(&database, fault).await;
     let url = format!("http://{}", instance.address);
     let asked = [&["verify", &url, "--request", "POST /{key}"][..], more].concat();
     let output = command(&asked).await;
@@ -121,12 +121,12 @@ async fn exit_codes_tell_who_was_at_fault() {
 
 #[tokio::test]
 async fn effects_in_a_file_are_counted() {
-    let database = Database::new();
-    let instance = Instance::start(&database, Fault::RefusesAndDoes).await;
+    let database = FaultyDatabase::new();
+    let instance = FaultyInstance::start(&database, Fault::RefusesAndDoes).await;
     let url = format!("http://{}", instance.address);
     let file = database.path().join("effects").display().to_string();
     let request = [&*url, "--request", "POST /{key}", "--only", "first", "--only", "older"];
-    let verified = Verified::by(&[&request[..], &["--effects-file", &file]].concat()).await;
+    let verified = VerifyResult::by(&[&request[..], &["--effects-file", &file]].concat()).await;
     assert_eq!(verified.named("failed"), ["older"].into(), "{:#}", verified.report);
     assert!(verified.why("older").contains("one effect"), "{:#}", verified.report);
 }

@@ -20,7 +20,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::fault::Fault;
 
-pub(super) struct State {
+pub(super) struct ServiceState {
     fault: Fault,
     file: PathBuf,
     /// The folder stays until the last request is through.
@@ -40,7 +40,7 @@ pub(super) struct State {
 }
 
 /// What a request asks for, read from its fields.
-pub(super) struct Ask {
+pub(super) struct WorkRequest {
     pub(super) key: String,
     /// The row of its mark.
     pub(super) row: String,
@@ -51,7 +51,7 @@ pub(super) struct Ask {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum WorkResult {
     Done,
     Stale,
     /// The operation was done, or its name is closed.
@@ -79,7 +79,7 @@ fn connect(file: &Path) -> Connection {
     connection
 }
 
-impl State {
+impl ServiceState {
     pub(super) fn new(fault: Fault, home: Arc<TempDir>) -> Self {
         Self {
             fault,
@@ -166,14 +166,16 @@ impl State {
         transaction.execute(&open, [name, token]).expect("a table") > 0
     }
 
-    pub(super) async fn looked(self: Arc<Self>, ask: &Ask) -> Word {
+    pub(super) async fn looked(self: Arc<Self>, ask: &WorkRequest) -> WorkResult {
         let (key, mark) = (ask.row.clone(), ask.mark.clone().unwrap_or_default());
-        let look = move || if newer(&connect(&self.file), &key, &mark) { Word::Done } else { Word::Stale };
+        let look = move || {
+            if newer(&connect(&self.file), &key, &mark) { WorkResult::Done } else { WorkResult::Stale }
+        };
         spawn_blocking(look).await.expect("no panic")
     }
 
     /// A request that was at work during a crash is never answered: its connection may be cut only later.
-    pub(super) async fn executed(self: Arc<Self>, ask: Ask) -> Word {
+    pub(super) async fn executed(self: Arc<Self>, ask: WorkRequest) -> WorkResult {
         let (service, life) = (self.clone(), self.killed.load(SeqCst));
         let word = spawn_blocking(move || service.execute(&ask, life)).await.expect("no panic");
         if self.killed.load(SeqCst) != life {
@@ -183,11 +185,11 @@ impl State {
     }
 
     /// `life`: the number of kills when the request began. A request that ends in a later life was not committed.
-    fn execute(&self, ask: &Ask, life: u64) -> Word {
+    fn execute(&self, ask: &WorkRequest, life: u64) -> WorkResult {
         let mut connection = connect(&self.file);
         let Some(mark) = ask.mark.as_deref() else {
             effect(&connection, &ask.key);
-            return Word::Done;
+            return WorkResult::Done;
         };
         if self.fault == Fault::Forgets {
             self.forget_old(&connection, &ask.row);
@@ -202,24 +204,25 @@ impl State {
             }
             Fault::CachedMark => self.by_cache(&connection, &ask.key, mark),
             Fault::InMemory => self.by_memory(&connection, &ask.key, mark),
-            Fault::IgnoresReads if ask.shared => Word::Done,
+            Fault::IgnoresReads if ask.shared => WorkResult::Done,
             Fault::ClaimsApart => self.claim_then_do(&connection, ask, mark),
             Fault::MarkAfterwards | Fault::MarkBefore => self.in_two(&connection, ask, mark, life),
             fault => {
                 let transaction =
                     connection.transaction_with_behavior(TransactionBehavior::Immediate).expect("a lock");
-                let word = if raised(&transaction, fault, ask, mark) { Word::Done } else { Word::Stale };
-                let name = ask.operation.as_deref().filter(|_| word == Word::Done);
+                let word =
+                    if raised(&transaction, fault, ask, mark) { WorkResult::Done } else { WorkResult::Stale };
+                let name = ask.operation.as_deref().filter(|_| word == WorkResult::Done);
                 if name.is_some_and(|name| !self.opens(&transaction, name, mark)) {
-                    return Word::Closed;
+                    return WorkResult::Closed;
                 }
                 thread::sleep(self.work);
                 match (word, fault) {
-                    (Word::Done, Fault::SaysAndDoesNot) => return word,
-                    (Word::Stale, Fault::RefusesAndDoes) => effect(&transaction, &ask.key),
-                    (Word::Stale | Word::Closed, _) => return word,
-                    (Word::Done, _) if ask.shared => {}
-                    (Word::Done, _) => effect(&transaction, &ask.key),
+                    (WorkResult::Done, Fault::SaysAndDoesNot) => return word,
+                    (WorkResult::Stale, Fault::RefusesAndDoes) => effect(&transaction, &ask.key),
+                    (WorkResult::Stale | WorkResult::Closed, _) => return word,
+                    (WorkResult::Done, _) if ask.shared => {}
+                    (WorkResult::Done, _) => effect(&transaction, &ask.key),
                 }
                 if self.killed.load(SeqCst) == life {
                     transaction.commit().expect("nobody is before us");
@@ -229,15 +232,15 @@ impl State {
         }
     }
 
-    fn check_then_do(&self, connection: &Connection, ask: &Ask, mark: &str) -> Word {
+    fn check_then_do(&self, connection: &Connection, ask: &WorkRequest, mark: &str) -> WorkResult {
         if self.fault != Fault::CheckAtHead && !newer(connection, &ask.row, mark) {
-            return Word::Stale;
+            return WorkResult::Stale;
         }
         self.loses(ask, mark, || self.written_and_done(connection, ask, mark));
-        Word::Done
+        WorkResult::Done
     }
 
-    fn written_and_done(&self, connection: &Connection, ask: &Ask, mark: &str) {
+    fn written_and_done(&self, connection: &Connection, ask: &WorkRequest, mark: &str) {
         let set = match self.fault {
             Fault::CheckOutsideNewestStays | Fault::CheckAtHead => "max(write, excluded.write)",
             _ => "excluded.write",
@@ -250,7 +253,7 @@ impl State {
 
     /// Time passes between the admission and the effect, and an overtaken request always comes second. So the speed
     /// of the machine does not decide the order.
-    fn loses(&self, ask: &Ask, mark: &str, effect: impl FnOnce()) {
+    fn loses(&self, ask: &WorkRequest, mark: &str, effect: impl FnOnce()) {
         locked(&self.under_way).push((ask.row.clone(), mark.to_owned()));
         thread::sleep(WINDOW);
         let mut overtaken = false;
@@ -281,46 +284,46 @@ impl State {
         }
     }
 
-    fn claim_then_do(&self, connection: &Connection, ask: &Ask, mark: &str) -> Word {
+    fn claim_then_do(&self, connection: &Connection, ask: &WorkRequest, mark: &str) -> WorkResult {
         if !raised(connection, Fault::None, ask, mark) {
-            return Word::Stale;
+            return WorkResult::Stale;
         }
         if ask.shared {
-            return Word::Done;
+            return WorkResult::Done;
         }
         self.loses(ask, mark, || effect(connection, &ask.key));
-        Word::Done
+        WorkResult::Done
     }
 
-    fn by_cache(&self, connection: &Connection, key: &str, mark: &str) -> Word {
+    fn by_cache(&self, connection: &Connection, key: &str, mark: &str) -> WorkResult {
         let mut cache = locked(&self.cache);
         let known = cache.get(key).cloned().or_else(|| written(connection, key));
         if known.is_some_and(|known| *mark <= *known) {
-            return Word::Stale;
+            return WorkResult::Stale;
         }
         cache.insert(key.to_owned(), mark.to_owned());
         let set =
             "INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO UPDATE SET write = excluded.write";
         connection.execute(set, [key, mark]).expect("a table");
         effect(connection, key);
-        Word::Done
+        WorkResult::Done
     }
 
-    fn by_memory(&self, connection: &Connection, key: &str, mark: &str) -> Word {
+    fn by_memory(&self, connection: &Connection, key: &str, mark: &str) -> WorkResult {
         let mut cache = locked(&self.cache);
         if cache.get(key).is_some_and(|known| *mark <= **known) {
-            return Word::Stale;
+            return WorkResult::Stale;
         }
         cache.insert(key.to_owned(), mark.to_owned());
         effect(connection, key);
-        Word::Done
+        WorkResult::Done
     }
 
     /// Under a lock of its own; what ends the process in between is not noticed by anybody else.
-    fn in_two(&self, connection: &Connection, ask: &Ask, mark: &str, life: u64) -> Word {
+    fn in_two(&self, connection: &Connection, ask: &WorkRequest, mark: &str, life: u64) -> WorkResult {
         let _alone = locked(&self.one_at_a_time);
         if !newer(connection, &ask.row, mark) {
-            return Word::Stale;
+            return WorkResult::Stale;
         }
         let raise = || raised(connection, Fault::None, ask, mark);
         if self.fault == Fault::MarkBefore {
@@ -336,7 +339,7 @@ impl State {
                 raise();
             }
         }
-        Word::Done
+        WorkResult::Done
     }
 }
 
@@ -348,7 +351,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn raised(connection: &Connection, fault: Fault, ask: &Ask, mark: &str) -> bool {
+fn raised(connection: &Connection, fault: Fault, ask: &WorkRequest, mark: &str) -> bool {
     let made = "INSERT INTO marks VALUES (?1, ?2, '') ON CONFLICT (key) DO";
     let statement = match fault {
         Fault::NotStrict => format!("{made} UPDATE SET write = excluded.write WHERE excluded.write >= write"),

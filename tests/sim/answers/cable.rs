@@ -13,12 +13,12 @@ use tokio::{
 
 /// Dropping it leaves its tasks to their runtime.
 #[derive(Debug)]
-pub(super) struct Cable {
+pub(super) struct TcpCable {
     address: SocketAddr,
     plugged: watch::Sender<bool>,
 }
 
-impl Cable {
+impl TcpCable {
     /// Call it inside a `LocalSet`.
     pub(super) fn to(server: SocketAddr) -> Self {
         let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

@@ -2,36 +2,36 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_tests::memory::{Client, Ensemble, Settings, Underway, Wire};
+use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimClient, SimEnsemble, Wire};
 
-use super::{play::Site, script::SESSIONS};
+use super::{play::TestBackend, script::SESSIONS};
 use crate::simulated;
 
-pub(super) struct InMemory {
-    ensemble: Ensemble,
+pub(super) struct MemoryBackend {
+    ensemble: SimEnsemble,
     wires: [Rc<Wire>; SESSIONS],
 }
 
-impl InMemory {
+impl MemoryBackend {
     /// Makes a ZooKeeper in memory, and runs `act` with it in simulated time.
     pub(super) fn run<T, F: Future<Output = T>>(act: impl FnOnce(Rc<Self>) -> F) -> T {
         simulated::run(async {
-            let ensemble = Ensemble::start(Settings::default());
+            let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let wires = std::array::from_fn(|_| ensemble.wire());
             act(Rc::new(Self { ensemble, wires })).await
         })
     }
 }
 
-impl Site for InMemory {
-    type Client = Client;
+impl TestBackend for MemoryBackend {
+    type Client = SimClient;
 
-    fn client(&self, who: usize, timeout: Duration) -> Client {
+    fn client(&self, who: usize, timeout: Duration) -> SimClient {
         self.ensemble.client(&self.wires[who], timeout)
     }
 
     fn cut(&self, who: usize) {
-        self.wires[who].disconnect(Underway::Lost);
+        self.wires[who].disconnect(InFlightFate::Lost);
     }
 
     fn plug(&self, who: usize) {

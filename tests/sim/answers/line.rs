@@ -2,26 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_lock::session::link::{Fault, Seen};
+use fencegate_lock::session::link::{NodeStat, ZkError};
 
 /// A line before all of its transactions are ranked.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Line(Vec<Word>);
+pub(super) struct AnswerLine(Vec<AnswerPart>);
 
 #[derive(Debug, Clone)]
-enum Word {
+enum AnswerPart {
     Text(String),
     Transaction(i64),
     Owner(i64),
 }
 
-impl Line {
+impl AnswerLine {
     pub(super) fn text(text: impl Into<String>) -> Self {
-        Self(vec![Word::Text(text.into())])
+        Self(vec![AnswerPart::Text(text.into())])
     }
 
     pub(super) fn and(mut self, text: impl Into<String>) -> Self {
-        self.0.push(Word::Text(text.into()));
+        self.0.push(AnswerPart::Text(text.into()));
         self
     }
 
@@ -30,33 +30,36 @@ impl Line {
         self
     }
 
-    pub(super) fn and_seen(mut self, seen: Seen) -> Self {
-        self.0.extend([Word::Text(format!(" version {} by ", seen.version)), Word::Owner(seen.owner)]);
-        self.0.extend([Word::Text(" in ".to_owned()), Word::Transaction(seen.czxid)]);
+    pub(super) fn and_seen(mut self, seen: NodeStat) -> Self {
+        self.0.extend([
+            AnswerPart::Text(format!(" version {} by ", seen.version)),
+            AnswerPart::Owner(seen.owner),
+        ]);
+        self.0.extend([AnswerPart::Text(" in ".to_owned()), AnswerPart::Transaction(seen.czxid)]);
         self
     }
 
     /// Adds the fault without its explanation, which may differ.
-    pub(super) fn and_fault(self, fault: &Fault) -> Self {
+    pub(super) fn and_fault(self, fault: &ZkError) -> Self {
         self.and(match fault {
-            Fault::Refused(_) => "refused".to_owned(),
-            Fault::Ambiguous(_) => "ambiguous".to_owned(),
+            ZkError::Refused(_) => "refused".to_owned(),
+            ZkError::Ambiguous(_) => "ambiguous".to_owned(),
             definite => format!("{definite:?}"),
         })
     }
 }
 
 /// `sessions` in the order in which they were made.
-pub(super) fn rendered(lines: &[Line], sessions: &[i64]) -> Vec<String> {
+pub(super) fn rendered(lines: &[AnswerLine], sessions: &[i64]) -> Vec<String> {
     let words = || lines.iter().flat_map(|line| &line.0);
     let transactions: BTreeSet<i64> = words()
-        .filter_map(|word| if let Word::Transaction(zxid) = word { Some(*zxid) } else { None })
+        .filter_map(|word| if let AnswerPart::Transaction(zxid) = word { Some(*zxid) } else { None })
         .collect();
     let rank = |zxid: &i64| transactions.iter().position(|one| one == zxid).expect("collected above");
-    let spelled = |word: &Word| match word {
-        Word::Text(text) => text.clone(),
-        Word::Transaction(zxid) => format!("transaction {}", rank(zxid)),
-        Word::Owner(id) => owner(*id, sessions),
+    let spelled = |word: &AnswerPart| match word {
+        AnswerPart::Text(text) => text.clone(),
+        AnswerPart::Transaction(zxid) => format!("transaction {}", rank(zxid)),
+        AnswerPart::Owner(id) => owner(*id, sessions),
     };
     lines.iter().map(|line| line.0.iter().map(spelled).collect()).collect()
 }

@@ -8,17 +8,19 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{Connect, ConnectionState, Failed, Fault, Kind, Link, Step};
+use fencegate_lock::session::link::{
+    ConnectionState, MultiError, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError,
+};
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
 use super::{
-    line::{Line, rendered},
-    script::{Act, Change, Op, SESSIONS},
+    line::{AnswerLine, rendered},
+    script::{SESSIONS, ScriptStep, SessionOperation, TransactionStep},
 };
 
 /// A ZooKeeper with cables that can be cut.
-pub(super) trait Site {
-    type Client: Connect;
+pub(super) trait TestBackend {
+    type Client: ZkConnector;
     /// The client of session `who`, with its cable plugged in.
     fn client(&self, who: usize, timeout: Duration) -> Self::Client;
     fn cut(&self, who: usize);
@@ -29,8 +31,8 @@ pub(super) trait Site {
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the answers in their order.
-pub(super) async fn play<S: Site>(site: &S, root: &str, script: &[Act]) -> Vec<String> {
-    let mut stage = Stage {
+pub(super) async fn play<S: TestBackend>(site: &S, root: &str, script: &[ScriptStep]) -> Vec<String> {
+    let mut stage = ScriptRunner {
         site,
         root: root.into(),
         links: [const { None }; SESSIONS],
@@ -38,7 +40,7 @@ pub(super) async fn play<S: Site>(site: &S, root: &str, script: &[Act]) -> Vec<S
         lines: Vec::new(),
         watches: Vec::new(),
     };
-    let made = stage.link(0).await.create(root, b"", Kind::Persistent).await;
+    let made = stage.link(0).await.create(root, b"", NodeKind::Persistent).await;
     made.expect("the root of a script is its own");
     for act in script {
         stage.act(act).await;
@@ -49,44 +51,49 @@ pub(super) async fn play<S: Site>(site: &S, root: &str, script: &[Act]) -> Vec<S
     rendered(&stage.lines, &stage.sessions)
 }
 
-struct Stage<'a, S: Site> {
+struct ScriptRunner<'a, S: TestBackend> {
     site: &'a S,
     root: Rc<str>,
-    links: [Option<Rc<<S::Client as Connect>::Link>>; SESSIONS],
+    links: [Option<Rc<<S::Client as ZkConnector>::Client>>; SESSIONS],
     /// The ids of the sessions, in the order in which the sessions were made.
     sessions: Vec<i64>,
-    lines: Vec<Line>,
+    lines: Vec<AnswerLine>,
     /// The watches that have not fired.
-    watches: Vec<Watching>,
+    watches: Vec<PendingWatch>,
 }
 
-struct Watching {
+struct PendingWatch {
     /// The number of the line in which the watch was set.
     set_in: usize,
     who: usize,
-    fired: Fired,
+    fired: WatchFuture,
 }
 
-type Fired = Pin<Box<dyn Future<Output = ()>>>;
-type Answered = (Line, Option<Fired>);
+type WatchFuture = Pin<Box<dyn Future<Output = ()>>>;
+type OperationAnswer = (AnswerLine, Option<WatchFuture>);
 
-impl<S: Site> Stage<'_, S> {
-    async fn act(&mut self, act: &Act) {
+impl<S: TestBackend> ScriptRunner<'_, S> {
+    async fn act(&mut self, act: &ScriptStep) {
         match act {
-            Act::Do(who, op) => self.together(*who, std::slice::from_ref(op)).await,
-            Act::Together(who, ops) => self.together(*who, ops).await,
-            Act::Close(who) => self.close(*who).await,
-            Act::Away { who, queued, meanwhile } => self.away(*who, queued, meanwhile).await,
+            ScriptStep::Do(who, op) => self.together(*who, std::slice::from_ref(op)).await,
+            ScriptStep::Together(who, ops) => self.together(*who, ops).await,
+            ScriptStep::Close(who) => self.close(*who).await,
+            ScriptStep::Away { who, queued, meanwhile } => self.away(*who, queued, meanwhile).await,
         }
     }
 
-    async fn together(&mut self, who: usize, ops: &[Op]) {
+    async fn together(&mut self, who: usize, ops: &[SessionOperation]) {
         let asked = self.ask(who, ops).await;
         self.hear(who, asked).await;
         self.look_at_watches(None).await;
     }
 
-    async fn away(&mut self, who: usize, queued: &[Op], meanwhile: &[(usize, Op)]) {
+    async fn away(
+        &mut self,
+        who: usize,
+        queued: &[SessionOperation],
+        meanwhile: &[(usize, SessionOperation)],
+    ) {
         let link = self.link(who).await;
         self.site.cut(who);
         becomes(&*link, ConnectionState::Disconnected).await;
@@ -110,19 +117,20 @@ impl<S: Site> Stage<'_, S> {
     }
 
     /// Sends all operations before the first one is answered.
-    async fn ask(&mut self, who: usize, ops: &[Op]) -> Vec<JoinHandle<Answered>> {
+    async fn ask(&mut self, who: usize, ops: &[SessionOperation]) -> Vec<JoinHandle<OperationAnswer>> {
         let link = self.link(who).await;
-        let perform = |op: &Op| spawn_local(perform(link.clone(), self.root.clone(), op.clone()));
+        let perform =
+            |op: &SessionOperation| spawn_local(perform(link.clone(), self.root.clone(), op.clone()));
         let asked = ops.iter().map(perform).collect();
         // Tasks begin in the order in which they were made, and send their request at once.
         yield_now().await;
         asked
     }
 
-    async fn hear(&mut self, who: usize, asked: Vec<JoinHandle<Answered>>) {
+    async fn hear(&mut self, who: usize, asked: Vec<JoinHandle<OperationAnswer>>) {
         for answer in asked {
             let (line, watch) = answer.await.expect("no panic");
-            self.watches.extend(watch.map(|fired| Watching { set_in: self.lines.len(), who, fired }));
+            self.watches.extend(watch.map(|fired| PendingWatch { set_in: self.lines.len(), who, fired }));
             self.lines.push(line);
         }
     }
@@ -145,11 +153,11 @@ impl<S: Site> Stage<'_, S> {
             }
         }
         if !fired.is_empty() {
-            self.lines.push(Line::text(format!("fired: {fired:?}")));
+            self.lines.push(AnswerLine::text(format!("fired: {fired:?}")));
         }
     }
 
-    async fn link(&mut self, who: usize) -> Rc<<S::Client as Connect>::Link> {
+    async fn link(&mut self, who: usize) -> Rc<<S::Client as ZkConnector>::Client> {
         if self.links[who].is_none() {
             let link = self.site.client(who, TIMEOUT).connect().await.expect("a session");
             self.sessions.push(link.id());
@@ -159,91 +167,99 @@ impl<S: Site> Stage<'_, S> {
     }
 }
 
-pub(super) async fn becomes(link: &impl Link, state: ConnectionState) {
+pub(super) async fn becomes(link: &impl ZkClient, state: ConnectionState) {
     while link.state() != state {
         link.state_changed().await;
     }
 }
 
 /// Sends the request before it waits. So two operations that begin one after the other are sent in that order.
-async fn perform<L: Link>(link: Rc<L>, root: Rc<str>, op: Op) -> Answered {
-    let asked = Line::text(format!("{op:?}: "));
+async fn perform<L: ZkClient>(link: Rc<L>, root: Rc<str>, op: SessionOperation) -> OperationAnswer {
+    let asked = AnswerLine::text(format!("{op:?}: "));
     match answer(&*link, &root, &op).await {
         Ok((line, watch)) => (asked.and_line(line), watch),
         Err(fault) => (asked.and_fault(&fault), None),
     }
 }
 
-async fn answer<L: Link>(link: &L, root: &str, op: &Op) -> Result<Answered, Fault> {
+async fn answer<L: ZkClient>(
+    link: &L,
+    root: &str,
+    op: &SessionOperation,
+) -> Result<OperationAnswer, ZkError> {
     let at = |path: &str| format!("{root}{path}");
     let line = match op {
-        Op::Create(path, kind) => {
+        SessionOperation::Create(path, kind) => {
             let created = link.create(&at(path), b"new", *kind).await?;
-            Line::text(format!("number {}", created.sequence)).and_seen(created.seen)
+            AnswerLine::text(format!("number {}", created.sequence)).and_seen(created.seen)
         }
-        Op::Delete(path) => {
+        SessionOperation::Delete(path) => {
             link.delete(&at(path)).await?;
-            Line::text("done")
+            AnswerLine::text("done")
         }
-        Op::Children(path) => Line::text(sorted(link.children(&at(path)).await?)),
-        Op::ChildrenOf(paths) => {
+        SessionOperation::Children(path) => AnswerLine::text(sorted(link.children(&at(path)).await?)),
+        SessionOperation::ChildrenOf(paths) => {
             let paths: Vec<_> = paths.iter().map(|path| at(path)).collect();
             let lists = link.children_of(&paths.iter().map(String::as_str).collect::<Vec<_>>()).await?;
             let told = lists.into_iter().map(|list| list.map_or_else(|| "unread".to_owned(), sorted));
-            Line::text(told.collect::<Vec<_>>().join(", "))
+            AnswerLine::text(told.collect::<Vec<_>>().join(", "))
         }
-        Op::Seen(path) => seen(link, &at(path)).await?,
-        Op::Data(path) => {
+        SessionOperation::Seen(path) => seen(link, &at(path)).await?,
+        SessionOperation::Data(path) => {
             let (data, seen) = link.data(&at(path)).await?;
-            Line::text(String::from_utf8_lossy(&data)).and_seen(seen)
+            AnswerLine::text(String::from_utf8_lossy(&data)).and_seen(seen)
         }
-        Op::Watch(path) => {
+        SessionOperation::Watch(path) => {
             let watch = link.watch(&at(path)).await?;
-            return Ok((Line::text("watching"), Some(Box::pin(watch))));
+            return Ok((AnswerLine::text("watching"), Some(Box::pin(watch))));
         }
-        Op::WatchChildren(path) => {
+        SessionOperation::WatchChildren(path) => {
             let (children, watch) = link.watch_children(&at(path)).await?;
-            return Ok((Line::text(sorted(children)), Some(Box::pin(watch))));
+            return Ok((AnswerLine::text(sorted(children)), Some(Box::pin(watch))));
         }
-        Op::Sync(path) => {
+        SessionOperation::Sync(path) => {
             link.sync(&at(path)).await?;
-            Line::text("done")
+            AnswerLine::text("done")
         }
-        Op::Ephemerals(path) => {
+        SessionOperation::Ephemerals(path) => {
             let paths = link.ephemerals(&at(path)).await?;
-            Line::text(sorted(paths.iter().map(|path| relative(root, path)).collect()))
+            AnswerLine::text(sorted(paths.iter().map(|path| relative(root, path)).collect()))
         }
-        Op::Commit(changes) => commit(link, root, changes).await?,
+        SessionOperation::Commit(changes) => commit(link, root, changes).await?,
     };
     Ok((line, None))
 }
 
 /// Looks at the new nodes as well: nodes of one transaction must have the same transaction number.
-async fn commit<L: Link>(link: &L, root: &str, changes: &[Change]) -> Result<Line, Fault> {
+async fn commit<L: ZkClient>(
+    link: &L,
+    root: &str,
+    changes: &[TransactionStep],
+) -> Result<AnswerLine, ZkError> {
     let paths: Vec<String> = changes.iter().map(|change| format!("{root}{}", change.path())).collect();
     let step = |(change, path)| match change {
-        &Change::Check(_, version) => Step::Check { path, version },
-        &Change::Create(_, kind) => Step::Create { path, data: b"made", kind },
-        Change::Set(_) => Step::Set { path, data: b"set" },
-        Change::Delete(_) => Step::Delete { path, version: None },
+        &TransactionStep::Check(_, version) => MultiOp::Check { path, version },
+        &TransactionStep::Create(_, kind) => MultiOp::Create { path, data: b"made", kind },
+        TransactionStep::Set(_) => MultiOp::Set { path, data: b"set" },
+        TransactionStep::Delete(_) => MultiOp::Delete { path, version: None },
     };
-    let steps: Vec<Step<'_>> = changes.iter().zip(paths.iter().map(String::as_str)).map(step).collect();
+    let steps: Vec<MultiOp<'_>> = changes.iter().zip(paths.iter().map(String::as_str)).map(step).collect();
     let made = match link.commit(&steps).await {
         Ok(made) => made,
-        Err(Failed { step, fault }) => {
-            return Ok(Line::text(format!("failed in step {step:?}: ")).and_fault(&fault));
+        Err(MultiError { step, fault }) => {
+            return Ok(AnswerLine::text(format!("failed in step {step:?}: ")).and_fault(&fault));
         }
     };
-    let mut line = Line::text(format!("{} steps done", made.len()));
+    let mut line = AnswerLine::text(format!("{} steps done", made.len()));
     for path in made.into_iter().flatten() {
         line = line.and(format!("; {} ", relative(root, &path))).and_line(seen(link, &path).await?);
     }
     Ok(line)
 }
 
-async fn seen<L: Link>(link: &L, path: &str) -> Result<Line, Fault> {
+async fn seen<L: ZkClient>(link: &L, path: &str) -> Result<AnswerLine, ZkError> {
     let seen = link.seen(path).await?;
-    Ok(seen.map_or_else(|| Line::text("is not"), |seen| Line::text("is").and_seen(seen)))
+    Ok(seen.map_or_else(|| AnswerLine::text("is not"), |seen| AnswerLine::text("is").and_seen(seen)))
 }
 
 fn relative(root: &str, path: &str) -> String {

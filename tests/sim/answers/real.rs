@@ -10,39 +10,39 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::{cable::Cable, play::Site, script::SESSIONS};
+use super::{cable::TcpCable, play::TestBackend, script::SESSIONS};
 use crate::plan::plan;
 
-pub(super) struct Real {
+pub(super) struct RealBackend {
     runtime: Runtime,
     tasks: LocalSet,
-    plugs: Rc<Plugs>,
+    plugs: Rc<RealCables>,
 }
 
-pub(super) struct Plugs([Cable; SESSIONS]);
+pub(super) struct RealCables([TcpCable; SESSIONS]);
 
-impl Real {
+impl RealBackend {
     pub(super) fn start() -> Self {
         let server = zookeeper::shared();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let tasks = LocalSet::new();
-        let plugs = async { Rc::new(Plugs(std::array::from_fn(|_| Cable::to(server)))) };
+        let plugs = async { Rc::new(RealCables(std::array::from_fn(|_| TcpCable::to(server)))) };
         let plugs = tasks.block_on(&runtime, plugs);
         Self { runtime, tasks, plugs }
     }
 
     /// Runs `act` with the real server, in real time.
-    pub(super) fn run<T, F: Future<Output = T>>(&self, act: impl FnOnce(Rc<Plugs>) -> F) -> T {
+    pub(super) fn run<T, F: Future<Output = T>>(&self, act: impl FnOnce(Rc<RealCables>) -> F) -> T {
         self.tasks.block_on(&self.runtime, act(self.plugs.clone()))
     }
 }
 
-impl Site for Plugs {
+impl TestBackend for RealCables {
     type Client = Servers;
 
     fn client(&self, who: usize, timeout: Duration) -> Servers {
         let policy = plan("script", self.0[who].address(), Duration::from_secs(2)).zookeeper;
-        Servers::of(&plan::ZooKeeper { session_timeout: timeout, ..policy }).expect("no files")
+        Servers::of(&plan::ZooKeeperSettings { session_timeout: timeout, ..policy }).expect("no files")
     }
 
     fn cut(&self, who: usize) {

@@ -1,6 +1,6 @@
 //! The requests of a test: random operations on few paths, so that the operations affect each other.
 
-use fencegate_lock::session::link::Kind;
+use fencegate_lock::session::link::NodeKind;
 use proptest::{collection::vec, prelude::*};
 
 /// Sessions of one script.
@@ -8,25 +8,25 @@ pub(super) const SESSIONS: usize = 3;
 
 /// One act. The next act begins when this one is over.
 #[derive(Debug, Clone)]
-pub(super) enum Act {
-    Do(usize, Op),
+pub(super) enum ScriptStep {
+    Do(usize, SessionOperation),
     /// Operations that are sent at once, without waiting for answers in between.
-    Together(usize, Vec<Op>),
+    Together(usize, Vec<SessionOperation>),
     /// Ends the session; its next operation makes a new one.
     Close(usize),
     /// Cuts the connection of the session, which sends `queued` nevertheless. The other sessions act, and then the
     /// connection comes back.
     Away {
         who: usize,
-        queued: Vec<Op>,
-        meanwhile: Vec<(usize, Op)>,
+        queued: Vec<SessionOperation>,
+        meanwhile: Vec<(usize, SessionOperation)>,
     },
 }
 
 /// One call of the gateway's session trait. Paths are relative to the root of the script.
 #[derive(Debug, Clone)]
-pub(super) enum Op {
-    Create(String, Kind),
+pub(super) enum SessionOperation {
+    Create(String, NodeKind),
     Delete(String),
     Children(String),
     ChildrenOf(Vec<String>),
@@ -35,20 +35,20 @@ pub(super) enum Op {
     Watch(String),
     WatchChildren(String),
     Sync(String),
-    Commit(Vec<Change>),
+    Commit(Vec<TransactionStep>),
     Ephemerals(String),
 }
 
 /// One step of a transaction.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum TransactionStep {
     Check(String, i32),
-    Create(String, Kind),
+    Create(String, NodeKind),
     Set(String),
     Delete(String),
 }
 
-impl Change {
+impl TransactionStep {
     pub(super) fn path(&self) -> &str {
         match self {
             Self::Check(path, _) | Self::Create(path, _) | Self::Set(path) | Self::Delete(path) => path,
@@ -57,11 +57,11 @@ impl Change {
 }
 
 /// Acts over unbroken connections.
-pub(super) fn calm() -> impl Strategy<Value = Vec<Act>> {
+pub(super) fn calm() -> impl Strategy<Value = Vec<ScriptStep>> {
     let act = prop_oneof![
-        12 => (who(), op()).prop_map(|(who, op)| Act::Do(who, op)),
-        3 => (who(), vec(op(), 2..6)).prop_map(|(who, ops)| Act::Together(who, ops)),
-        1 => who().prop_map(Act::Close),
+        12 => (who(), op()).prop_map(|(who, op)| ScriptStep::Do(who, op)),
+        3 => (who(), vec(op(), 2..6)).prop_map(|(who, ops)| ScriptStep::Together(who, ops)),
+        1 => who().prop_map(ScriptStep::Close),
     ];
     (setting(), vec(act, 10..40)).prop_map(|(mut acts, then)| {
         acts.extend(then);
@@ -70,17 +70,22 @@ pub(super) fn calm() -> impl Strategy<Value = Vec<Act>> {
 }
 
 /// Watches are set, a connection is cut, and nodes change meanwhile.
-pub(super) fn broken() -> impl Strategy<Value = Vec<Act>> {
+pub(super) fn broken() -> impl Strategy<Value = Vec<ScriptStep>> {
     let watch = || {
-        path().prop_flat_map(|path| prop_oneof![Just(Op::Watch(path.clone())), Just(Op::WatchChildren(path))])
+        path().prop_flat_map(|path| {
+            prop_oneof![
+                Just(SessionOperation::Watch(path.clone())),
+                Just(SessionOperation::WatchChildren(path))
+            ]
+        })
     };
     let away = || {
         (who(), vec(op(), 0..4), vec((who(), op()), 1..8)).prop_map(|(who, queued, mut meanwhile)| {
             meanwhile.retain(|(other, _)| *other != who);
-            Act::Away { who, queued, meanwhile }
+            ScriptStep::Away { who, queued, meanwhile }
         })
     };
-    let watches = || vec((who(), watch()).prop_map(|(who, op)| Act::Do(who, op)), 3..8);
+    let watches = || vec((who(), watch()).prop_map(|(who, op)| ScriptStep::Do(who, op)), 3..8);
     (setting(), watches(), away(), watches(), away()).prop_map(|(mut acts, first, away, second, again)| {
         acts.extend(first.into_iter().chain([away]).chain(second).chain([again]));
         acts
@@ -88,15 +93,17 @@ pub(super) fn broken() -> impl Strategy<Value = Vec<Act>> {
 }
 
 /// The nodes that exist at the beginning: a few nodes on which most paths depend.
-fn setting() -> impl Strategy<Value = Vec<Act>> {
-    let create = |path: &str, kind: Kind| Act::Do(0, Op::Create(named(path.to_owned(), kind), kind));
-    let parents = prop_oneof![Just(Kind::Persistent), Just(Kind::Container)];
+fn setting() -> impl Strategy<Value = Vec<ScriptStep>> {
+    let create = |path: &str, kind: NodeKind| {
+        ScriptStep::Do(0, SessionOperation::Create(named(path.to_owned(), kind), kind))
+    };
+    let parents = prop_oneof![Just(NodeKind::Persistent), Just(NodeKind::Container)];
     (parents, vec((who(), kind()), 0..4)).prop_map(move |(kind, children)| {
         let children = children.into_iter().map(|(who, kind)| {
-            let name = if kind == Kind::EphemeralSequential { "/a" } else { "/a/a" };
-            Act::Do(who, Op::Create(named(name.to_owned(), kind), kind))
+            let name = if kind == NodeKind::EphemeralSequential { "/a" } else { "/a/a" };
+            ScriptStep::Do(who, SessionOperation::Create(named(name.to_owned(), kind), kind))
         });
-        [create("/a", kind), create("/b", Kind::Persistent)].into_iter().chain(children).collect()
+        [create("/a", kind), create("/b", NodeKind::Persistent)].into_iter().chain(children).collect()
     })
 }
 
@@ -104,45 +111,45 @@ fn who() -> impl Strategy<Value = usize> {
     0..SESSIONS
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = SessionOperation> {
     prop_oneof![
-        6 => (path(), kind()).prop_map(|(path, kind)| Op::Create(named(path, kind), kind)),
-        5 => path().prop_map(Op::Delete),
-        2 => path().prop_map(Op::Children),
-        2 => vec(path(), 1..4).prop_map(Op::ChildrenOf),
-        2 => path().prop_map(Op::Seen),
-        2 => path().prop_map(Op::Data),
-        3 => path().prop_map(Op::Watch),
-        3 => path().prop_map(Op::WatchChildren),
-        1 => path().prop_map(Op::Sync),
-        5 => vec(change(), 0..4).prop_map(Op::Commit),
-        2 => prop_oneof![Just(""), Just("/a")].prop_map(|prefix| Op::Ephemerals(prefix.to_owned())),
+        6 => (path(), kind()).prop_map(|(path, kind)| SessionOperation::Create(named(path, kind), kind)),
+        5 => path().prop_map(SessionOperation::Delete),
+        2 => path().prop_map(SessionOperation::Children),
+        2 => vec(path(), 1..4).prop_map(SessionOperation::ChildrenOf),
+        2 => path().prop_map(SessionOperation::Seen),
+        2 => path().prop_map(SessionOperation::Data),
+        3 => path().prop_map(SessionOperation::Watch),
+        3 => path().prop_map(SessionOperation::WatchChildren),
+        1 => path().prop_map(SessionOperation::Sync),
+        5 => vec(change(), 0..4).prop_map(SessionOperation::Commit),
+        2 => prop_oneof![Just(""), Just("/a")].prop_map(|prefix| SessionOperation::Ephemerals(prefix.to_owned())),
     ]
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = TransactionStep> {
     prop_oneof![
-        2 => (path(), -1..3).prop_map(|(path, version)| Change::Check(path, version)),
-        4 => (path(), kind()).prop_map(|(path, kind)| Change::Create(named(path, kind), kind)),
-        4 => path().prop_map(Change::Set),
-        2 => path().prop_map(Change::Delete),
+        2 => (path(), -1..3).prop_map(|(path, version)| TransactionStep::Check(path, version)),
+        4 => (path(), kind()).prop_map(|(path, kind)| TransactionStep::Create(named(path, kind), kind)),
+        4 => path().prop_map(TransactionStep::Set),
+        2 => path().prop_map(TransactionStep::Delete),
     ]
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
+fn kind() -> impl Strategy<Value = NodeKind> {
     prop_oneof![
-        3 => Just(Kind::Persistent),
-        1 => Just(Kind::Container),
-        2 => Just(Kind::Ephemeral),
-        4 => Just(Kind::EphemeralSequential),
+        3 => Just(NodeKind::Persistent),
+        1 => Just(NodeKind::Container),
+        2 => Just(NodeKind::Ephemeral),
+        4 => Just(NodeKind::EphemeralSequential),
     ]
 }
 
 /// Sequential names get a prefix in front of their number, like those that [`path`] refers to.
-fn named(path: String, kind: Kind) -> String {
+fn named(path: String, kind: NodeKind) -> String {
     match kind {
-        Kind::EphemeralSequential => format!("{path}/x-"),
-        Kind::Persistent | Kind::Container | Kind::Ephemeral => path,
+        NodeKind::EphemeralSequential => format!("{path}/x-"),
+        NodeKind::Persistent | NodeKind::Container | NodeKind::Ephemeral => path,
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use fencegate_lock::session::link::{Connect, ConnectionState, Kind, Link};
+use fencegate_lock::session::link::{ConnectionState, NodeKind, ZkClient, ZkConnector};
 use tokio::time::Instant;
 
-use super::play::{Site, becomes};
+use super::play::{TestBackend, becomes};
 
 /// Both times are counted from the cut.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct SilenceTimes {
     pub(super) node_gone: Duration,
     pub(super) client_over: Duration,
 }
@@ -17,10 +17,10 @@ pub(super) struct Silence {
 /// The timeout of the session that falls silent.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) async fn fall_silent<S: Site>(site: &S) -> Silence {
+pub(super) async fn fall_silent<S: TestBackend>(site: &S) -> SilenceTimes {
     let (silent, other) = (site.client(0, TIMEOUT).connect().await, site.client(1, TIMEOUT).connect().await);
     let (silent, other) = (silent.expect("a session"), other.expect("a session"));
-    silent.create("/silent", b"", Kind::Ephemeral).await.expect("made");
+    silent.create("/silent", b"", NodeKind::Ephemeral).await.expect("made");
     let gone = other.watch("/silent").await.expect("it is there");
     let cut = Instant::now();
     site.cut(0);
@@ -29,11 +29,11 @@ pub(super) async fn fall_silent<S: Site>(site: &S) -> Silence {
         cut.elapsed()
     };
     let client_over = async {
-        becomes(&silent, ConnectionState::Over).await;
+        becomes(&silent, ConnectionState::Ended).await;
         cut.elapsed()
     };
     let (node_gone, client_over) = tokio::join!(node_gone, client_over);
     assert_eq!(other.seen("/silent").await, Ok(None), "the watch fired because the node went");
     site.plug(0);
-    Silence { node_gone, client_over }
+    SilenceTimes { node_gone, client_over }
 }

@@ -6,28 +6,30 @@ use std::{
     rc::Rc,
 };
 
-use fencegate_lock::session::link::{Kind, Link};
+use fencegate_lock::session::link::{NodeKind, ZkClient};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::{Bench, KEYS, ROUND_TRIP, Tally, gives_back, is_of_locks, lost_answers, session, takes};
+use super::{
+    CostFixture, KEYS, ROUND_TRIP, RequestCounts, gives_back, is_of_locks, lost_answers, session, takes,
+};
 use crate::{
-    doctored::{Asked, Fate},
+    doctored::{RequestFate, SessionRequest},
     simulated,
 };
 
 #[test]
 fn a_lock_of_a_key_that_comes_back_often_is_one_create_and_one_delete() {
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let (tally, began) = (bench.counts(), Instant::now());
         let tenure = bench.takes(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
-        assert_eq!(tally.take(), Tally { creates: 1, lists: 1, ..Tally::default() });
+        assert_eq!(tally.take(), RequestCounts { creates: 1, lists: 1, ..RequestCounts::default() });
         gives_back(tenure);
         sleep(ROUND_TRIP * 10).await;
-        assert_eq!(tally.take(), Tally { transactions: 1, ..Tally::default() });
+        assert_eq!(tally.take(), RequestCounts { transactions: 1, ..RequestCounts::default() });
         bench.nothing_is_kept().await;
         bench.locks.stop().await;
     });
@@ -37,21 +39,23 @@ fn a_lock_of_a_key_that_comes_back_often_is_one_create_and_one_delete() {
 #[test]
 fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let counted = Rc::<Cell<usize>>::default();
-        let (steps, tally) = (counted.clone(), Rc::<RefCell<Tally>>::default());
+        let (steps, tally) = (counted.clone(), Rc::<RefCell<RequestCounts>>::default());
         let counting = tally.clone();
         bench.doctor.rules(move |asked| {
             if is_of_locks(asked) {
                 counting.borrow_mut().counts(asked);
             }
             match asked {
-                Asked::Commit { steps: of } if is_of_locks(asked) => steps.set(steps.get() + of.len()),
-                Asked::Create { .. } => steps.set(steps.get() + 1),
+                SessionRequest::Commit { steps: of } if is_of_locks(asked) => {
+                    steps.set(steps.get() + of.len())
+                }
+                SessionRequest::Create { .. } => steps.set(steps.get() + 1),
                 _ => {}
             }
-            Fate::Passes
+            RequestFate::Passes
         });
         bench.all_at_once().await;
         sleep(ROUND_TRIP * 10).await;
@@ -67,7 +71,7 @@ fn locks_of_many_keys_that_come_back_often_take_half_as_many_steps() {
 #[test]
 fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let stranger = bench.stranger().await;
         for parent in bench.left().into_iter().step_by(5) {
@@ -89,14 +93,14 @@ fn a_kept_parent_that_is_gone_costs_its_key_and_the_others_no_lock() {
 fn the_parent_of_a_key_that_others_use_too_goes_with_its_last_node() {
     const ENOUGH_ALONE: u32 = 8;
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         let stranger = bench.stranger().await;
         for turn in 1..2 * ENOUGH_ALONE {
             let tenure = bench.takes(1).await;
             let parent = bench.left().swap_remove(0);
             let theirs = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
             if turn == ENOUGH_ALONE / 2 {
-                stranger.create(&theirs, b"", Kind::EphemeralSequential).await.expect("made");
+                stranger.create(&theirs, b"", NodeKind::EphemeralSequential).await.expect("made");
             }
             gives_back(tenure);
             sleep(ROUND_TRIP * 10).await;
@@ -115,14 +119,14 @@ fn the_parent_of_a_key_that_others_use_too_goes_with_its_last_node() {
 #[test]
 fn below_a_kept_parent_others_are_seen_and_waited_for() {
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         bench.all_come_back().await;
         let stranger = bench.stranger().await;
         let parents = bench.left();
         let mut theirs = Vec::new();
         for (number, parent) in parents.iter().enumerate() {
             let node = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
-            let made = stranger.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
+            let made = stranger.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
             let path = format!("{node}{:010}", made.sequence);
             match number % 2 {
                 0 => stranger.delete(&path).await.expect("gone again"),
@@ -157,7 +161,7 @@ fn below_a_kept_parent_others_are_seen_and_waited_for() {
 fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node() {
     for fate in lost_answers() {
         simulated::run(async {
-            let bench = Bench::start().await;
+            let bench = CostFixture::start().await;
             bench.all_come_back().await;
             bench.loses_two_answers(fate).await;
             bench.nothing_is_kept().await;
@@ -172,7 +176,7 @@ fn a_shared_transaction_below_kept_parents_whose_answer_is_lost_leaves_no_node()
 fn keys_that_two_sessions_use_in_turn_are_not_asked_for_singly() {
     const ROUNDS: u32 = 200;
     simulated::run(async {
-        let bench = Bench::start().await;
+        let bench = CostFixture::start().await;
         let other = session(&bench.ensemble, &bench.doctor).await;
         bench.doctor.wire().delay(super::WAY..super::WAY);
         let mut tally = bench.counts();

@@ -2,13 +2,13 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{Connect, Kind, Link, Step};
+use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
 
 use super::stage::{DELAY, HOLDS, SOON, T, ensemble, gateway, is_last_word, once, parent, send, take, took};
 use crate::{
-    doctored::{Asked, Fate, throttled, unanswered},
+    doctored::{RequestFate, SessionRequest, throttled, unanswered},
     simulated,
 };
 
@@ -26,14 +26,14 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
         let asked = Rc::new(Cell::new((0, 0)));
         let counted = asked.clone();
         doctor.rules(move |what| {
-            let of_it = |step: &Step<'_>| matches!(step, Step::Delete { path, .. } if *path == node);
-            let removes = matches!(what, Asked::Commit { steps } if steps.iter().any(of_it));
-            let makes = matches!(what, Asked::Create { .. });
+            let of_it = |step: &MultiOp<'_>| matches!(step, MultiOp::Delete { path, .. } if *path == node);
+            let removes = matches!(what, SessionRequest::Commit { steps } if steps.iter().any(of_it));
+            let makes = matches!(what, SessionRequest::Create { .. });
             assert!(!makes, "the node is made by the transaction that removes the other one");
             let (removals, since) = counted.get();
             let about = removals > 0 && !removes && what.path().starts_with(&parent());
             counted.set((removals + u32::from(removes), since + u32::from(about)));
-            Fate::Passes
+            RequestFate::Passes
         });
         let elsewhere = async {
             let (waited, tenure) = took(&other, HOLDS[1]).await;
@@ -56,7 +56,7 @@ fn who_goes_to_the_end_of_the_line_leaves_in_order_and_in_one_transaction() {
         send(tenure, true);
         sleep(SOON).await;
         assert_eq!(asked.get().0, 1, "it was removed once");
-        doctor.rules(|_| Fate::Passes);
+        doctor.rules(|_| RequestFate::Passes);
         one.stop().await;
         other.stop().await;
     });
@@ -71,7 +71,7 @@ fn who_takes_itself_for_the_last_one_leaves_in_order_at_once_where_it_is_not() {
         let held = take(&one, Hold::Strict).await;
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         let node = format!("{}/_c_0-w-", parent());
-        other.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
+        other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
         let began = Instant::now();
         send(held, true);
         while other.children(&parent()).await.expect("it stays").len() > 1 {
@@ -93,21 +93,21 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
         let held = take(&one, Hold::Strict).await;
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         let node = format!("{}/_c_0-w-", parent());
-        other.create(&node, b"", Kind::EphemeralSequential).await.expect("made");
+        other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
         doctor.rules(move |asked| match asked {
-            Asked::Commit { steps } if is_last_word(steps) => {
+            SessionRequest::Commit { steps } if is_last_word(steps) => {
                 counted.set(counted.get() + 1);
                 assert!(counted.get() < 100, "without a pause");
-                Fate::RefusedAt(1, throttled())
+                RequestFate::RefusedAt(1, throttled())
             }
-            _ => Fate::Passes,
+            _ => RequestFate::Passes,
         });
         send(held, true);
         sleep(T).await;
         assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
-        doctor.rules(|_| Fate::Passes);
+        doctor.rules(|_| RequestFate::Passes);
         sleep(T).await;
         assert_eq!(other.children(&parent()).await.expect("it stays").len(), 1, "ours is gone");
         one.stop().await;
@@ -116,7 +116,7 @@ fn a_last_word_that_the_server_refuses_is_said_again_after_a_pause() {
 
 #[test]
 fn a_last_word_whose_answer_was_lost_is_said_once_and_to_nobody_else() {
-    for fate in [Fate::Done(unanswered()), Fate::Refused(unanswered())] {
+    for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
         simulated::run(async {
             let ensemble = ensemble();
             let ((doctor, one), other) = (gateway(&ensemble).await, gateway(&ensemble).await.1);

@@ -3,8 +3,8 @@
 
 use fencegate_lock::{
     recipe::grant_record::GrantRecord,
-    session::link::{Connect, Kind, Link, Step},
-    tenures::keeper::Refused,
+    session::link::{MultiOp, NodeKind, ZkClient, ZkConnector},
+    tenures::keeper::AcquireError,
 };
 use fencegate_policies::plan::Hold;
 use tokio::time::{Instant, sleep};
@@ -72,13 +72,13 @@ fn a_clean_record_that_nobody_asks_for_is_removed_and_one_that_cannot_be_read_is
             (br#"{"format":2}"#.to_vec(), true),
             (b"what is this".to_vec(), true),
         ] {
-            raw.create(&parent(), b"", Kind::Persistent).await.expect("not there");
-            raw.commit(&[Step::Set { path: &parent(), data: &record }]).await.expect("there");
+            raw.create(&parent(), b"", NodeKind::Persistent).await.expect("not there");
+            raw.commit(&[MultiOp::Set { path: &parent(), data: &record }]).await.expect("there");
             sleep(DELAY + T * 5).await;
             assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
             if stays {
                 let told = locks.delayed(&["a"], Hold::Strict, T, Some(DELAY)).await;
-                assert!(matches!(told, Err(Refused::Service(_))), "{told:?}");
+                assert!(matches!(told, Err(AcquireError::Service(_))), "{told:?}");
                 raw.delete(&parent()).await.expect("nobody is below it");
             }
         }

@@ -2,13 +2,13 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::{session::link::Step, tenures::tenure::Tenure};
-use fencegate_policies::plan::{Caching, Hold};
-use fencegate_tests::memory::{Ensemble, Settings};
+use fencegate_lock::{session::link::MultiOp, tenures::tenure::GrantGuard};
+use fencegate_policies::plan::{CachedHold, Hold};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::Instant;
 
 use crate::{
-    doctored::{self, Asked, Doctor, Fate, Library, Locks},
+    doctored::{self, FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest},
     plan::ROOT,
 };
 
@@ -19,44 +19,44 @@ pub(super) const SOON: Duration = Duration::from_secs(1);
 pub(super) const FOR_EVER: Duration = Duration::from_secs(1000);
 
 pub(super) const HOLDS: [Hold; 2] = [Hold::Strict, Hold::Cached(CACHED)];
-pub(super) const CACHED: Caching = Caching {
+pub(super) const CACHED: CachedHold = CachedHold {
     linger: Duration::from_millis(250),
     max_local: 64,
     max_hold: Duration::from_millis(100),
     max_tenure: Duration::from_secs(600),
 };
 
-pub(super) fn ensemble() -> Ensemble {
-    Ensemble::start(Settings::default())
+pub(super) fn ensemble() -> SimEnsemble {
+    SimEnsemble::start(EnsembleSettings::default())
 }
 
-pub(super) async fn gateway(ensemble: &Ensemble) -> (Doctor, Locks) {
-    let doctor = Doctor::new();
-    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    let locks = Locks::over(library).await;
+pub(super) async fn gateway(ensemble: &SimEnsemble) -> (FaultInjector, LockSide) {
+    let doctor = FaultInjector::new();
+    let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    let locks = LockSide::over(library).await;
     (doctor, locks)
 }
 
-pub(super) async fn take(locks: &Locks, hold: Hold) -> Tenure {
+pub(super) async fn take(locks: &LockSide, hold: Hold) -> GrantGuard {
     locks.delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
 }
 
 /// Sends a dispatch. `known`: whether its outcome is known.
-pub(super) fn send(tenure: Tenure, known: bool) {
+pub(super) fn send(tenure: GrantGuard, known: bool) {
     tenure.dispatch().expect("it holds");
     if known {
         tenure.known();
     }
 }
 
-pub(super) async fn took(locks: &Locks, hold: Hold) -> (Duration, Tenure) {
+pub(super) async fn took(locks: &LockSide, hold: Hold) -> (Duration, GrantGuard) {
     let began = Instant::now();
     let tenure = take(locks, hold).await;
     (began.elapsed(), tenure)
 }
 
 /// The parents of lock nodes, of all keys.
-pub(super) fn parents(ensemble: &Ensemble) -> Vec<String> {
+pub(super) fn parents(ensemble: &SimEnsemble) -> Vec<String> {
     let mut paths = ensemble.paths();
     paths.retain(|path| is_parent(path));
     paths
@@ -71,27 +71,31 @@ pub(super) fn parent() -> String {
 }
 
 /// Whether this is the transaction in which a holder writes that it holds the key.
-pub(super) fn is_first_word(steps: &[Step<'_>]) -> bool {
-    steps.iter().any(|step| matches!(step, Step::Set { path, .. } if is_parent(path)))
-        && !steps.iter().any(|step| matches!(step, Step::Delete { .. }))
+pub(super) fn is_first_word(steps: &[MultiOp<'_>]) -> bool {
+    steps.iter().any(|step| matches!(step, MultiOp::Set { path, .. } if is_parent(path)))
+        && !steps.iter().any(|step| matches!(step, MultiOp::Delete { .. }))
 }
 
 /// Whether this is the transaction in which a holder leaves in order.
-pub(super) fn is_last_word(steps: &[Step<'_>]) -> bool {
-    let leaves = steps.iter().any(|step| matches!(step, Step::Delete { .. }));
-    let parent = |step: &Step<'_>| match step {
-        Step::Set { path, .. } | Step::Delete { path, .. } => is_parent(path),
-        Step::Check { .. } | Step::Create { .. } => false,
+pub(super) fn is_last_word(steps: &[MultiOp<'_>]) -> bool {
+    let leaves = steps.iter().any(|step| matches!(step, MultiOp::Delete { .. }));
+    let parent = |step: &MultiOp<'_>| match step {
+        MultiOp::Set { path, .. } | MultiOp::Delete { path, .. } => is_parent(path),
+        MultiOp::Check { .. } | MultiOp::Create { .. } => false,
     };
     leaves && steps.iter().any(parent)
 }
 
-pub(super) fn once(doctor: &Doctor, when: fn(&[Step<'_>]) -> bool, fate: Fate) -> Rc<Cell<bool>> {
+pub(super) fn once(
+    doctor: &FaultInjector,
+    when: fn(&[MultiOp<'_>]) -> bool,
+    fate: RequestFate,
+) -> Rc<Cell<bool>> {
     let done = Rc::new(Cell::new(false));
     let told = done.clone();
     doctor.rules(move |asked| match asked {
-        Asked::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
-        _ => Fate::Passes,
+        SessionRequest::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
+        _ => RequestFate::Passes,
     });
     done
 }

@@ -2,8 +2,8 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::tenures::keeper::Refused;
-use fencegate_tests::memory::{Dice, Direction, Ensemble, Settings, Underway, Wire};
+use fencegate_lock::tenures::keeper::AcquireError;
+use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire};
 use tokio::{
     join,
     task::spawn_local,
@@ -12,7 +12,7 @@ use tokio::{
 
 use super::stage::{HOLDS, T, parents};
 use crate::{
-    doctored::{Doctor, Library, Locks},
+    doctored::{FaultInjector, FaultyClient, LockSide},
     run, simulated,
 };
 
@@ -23,7 +23,7 @@ const CALLERS: usize = 6;
 
 /// Counts over all schedules.
 #[derive(Debug, Default)]
-struct Seen {
+struct DelayCounts {
     running: Cell<u32>,
     overlaps: Cell<u32>,
     executions: Cell<u32>,
@@ -37,7 +37,7 @@ fn count(of: &Cell<u32>) {
 
 #[test]
 fn executions_that_end_within_the_delay_never_overlap() {
-    let (first, cases, seen) = (run::seed("delayed"), run::cases(20), Rc::<Seen>::default());
+    let (first, cases, seen) = (run::seed("delayed"), run::cases(20), Rc::<DelayCounts>::default());
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
         simulated::run(play(seed, seen.clone()));
         assert_eq!(seen.overlaps.get(), 0, "FENCEGATE_SEED={seed} FENCEGATE_CASES=1: {seen:?}");
@@ -47,20 +47,20 @@ fn executions_that_end_within_the_delay_never_overlap() {
     assert!(exercised.iter().all(|count| count.get() > cases), "not exercised: {seen:?}");
 }
 
-async fn play(seed: u64, seen: Rc<Seen>) {
-    let dice = Rc::new(Dice::seeded(seed));
-    let settings = Settings {
+async fn play(seed: u64, seen: Rc<DelayCounts>) {
+    let dice = Rc::new(SeededRng::seeded(seed));
+    let settings = EnsembleSettings {
         latency: Duration::ZERO..Duration::from_millis(2),
         containers: Duration::from_secs(1),
         seed: dice.next(),
-        ..Settings::default()
+        ..EnsembleSettings::default()
     };
-    let ensemble = Ensemble::start(settings);
+    let ensemble = SimEnsemble::start(settings);
     let mut gateways = Vec::new();
     for _ in 0..GATEWAYS {
-        let doctor = Doctor::new();
-        let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-        gateways.push((doctor, Rc::new(Locks::over(library).await)));
+        let doctor = FaultInjector::new();
+        let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+        gateways.push((doctor, Rc::new(LockSide::over(library).await)));
     }
     let end = Instant::now() + RAGES;
     let callers: Vec<_> = (0..CALLERS)
@@ -81,13 +81,13 @@ async fn play(seed: u64, seen: Rc<Seen>) {
     }
 }
 
-async fn call(locks: Rc<Locks>, dice: Rc<Dice>, seen: Rc<Seen>, end: Instant) {
+async fn call(locks: Rc<LockSide>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, end: Instant) {
     while Instant::now() < end {
         let (hold, wait) = (*dice.one_of(&HOLDS), *dice.one_of(&[Duration::ZERO, T, DELAY * 3]));
         let tenure = match locks.delayed(&["a"], hold, wait, Some(DELAY)).await {
             Ok(tenure) => tenure,
             Err(why) => {
-                if let Refused::Delayed(_) = why {
+                if let AcquireError::Delayed(_) = why {
                     count(&seen.delayed);
                 }
                 sleep(dice.within(&(Duration::ZERO..T))).await;
@@ -117,7 +117,7 @@ async fn call(locks: Rc<Locks>, dice: Rc<Dice>, seen: Rc<Seen>, end: Instant) {
     }
 }
 
-async fn execute(seen: Rc<Seen>, length: Duration) {
+async fn execute(seen: Rc<DelayCounts>, length: Duration) {
     count(&seen.executions);
     if seen.running.replace(seen.running.get() + 1) > 0 {
         count(&seen.overlaps);
@@ -126,7 +126,12 @@ async fn execute(seen: Rc<Seen>, length: Duration) {
     seen.running.set(seen.running.get() - 1);
 }
 
-async fn rage(ensemble: &Ensemble, gateways: &[(Doctor, Rc<Locks>)], dice: &Dice, end: Instant) {
+async fn rage(
+    ensemble: &SimEnsemble,
+    gateways: &[(FaultInjector, Rc<LockSide>)],
+    dice: &SeededRng,
+    end: Instant,
+) {
     while Instant::now() < end {
         sleep(dice.within(&(Duration::from_millis(5)..T))).await;
         let wire = gateways[dice.index(gateways.len())].0.wire();
@@ -141,8 +146,8 @@ async fn rage(ensemble: &Ensemble, gateways: &[(Doctor, Rc<Locks>)], dice: &Dice
     }
 }
 
-async fn strike(ensemble: &Ensemble, wire: &Rc<Wire>, dice: &Dice, lasts: Duration) {
-    let underway = if dice.below(2) == 0 { Underway::Arrives } else { Underway::Lost };
+async fn strike(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRng, lasts: Duration) {
+    let underway = if dice.below(2) == 0 { InFlightFate::Arrives } else { InFlightFate::Lost };
     match dice.below(8) {
         0 | 1 => wire.lose_next_reply(),
         2 => wire.lose_next_request(),

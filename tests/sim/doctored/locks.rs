@@ -4,84 +4,85 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::metrics::Metrics;
 use fencegate_lock::{
-    session::{nameplate::Nameplate, settings::Settings},
-    state::Memory,
+    session::{nameplate::LocalMember, settings::SessionSettings},
+    state::TokenHistory,
     tenures::{
-        keeper::{Keeper, Refused, keeper},
-        tenure::Tenure,
-        wish::{Waits, Wish},
+        keeper::{AcquireError, LockManager, keeper},
+        tenure::GrantGuard,
+        wish::{LockRequest, WaitPlace},
     },
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     plan::{Hold, LockSite, Mode},
 };
-use fencegate_process::clock::{Boot, Clock, SharedClock};
-use fencegate_tests::memory::Dice;
+use fencegate_process::clock::{BootInstant, Clock, SharedClock};
+use fencegate_tests::memory::SeededRng;
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::library::Library;
+use super::library::FaultyClient;
 use crate::plan::{ROOT, plan};
 
 #[derive(Debug)]
-struct Simulated(Instant);
+struct SimulatedClock(Instant);
 
-impl Clock for Simulated {
-    fn now(&self) -> Boot {
-        Boot::from_nanos(0) + Duration::from_secs(1000) + self.0.elapsed()
+impl Clock for SimulatedClock {
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(0) + Duration::from_secs(1000) + self.0.elapsed()
     }
 }
 
 pub(crate) fn clock() -> SharedClock {
-    Arc::new(Simulated(Instant::now()))
+    Arc::new(SimulatedClock(Instant::now()))
 }
 
 const SEED: u64 = 7;
 
-pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Settings {
+pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> SessionSettings {
     let plan = plan("gw", ([127, 0, 0, 1], 1).into(), session_timeout);
-    Settings {
+    SessionSettings {
         policy: plan.zookeeper.clone(),
         gateway: "gw".to_owned(),
-        member: Nameplate::of(plan.fingerprint),
+        member: LocalMember::of(plan.fingerprint),
         init: true,
         complaints: Arc::default(),
         sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
-        memory: Arc::<Memory>::default(),
+        memory: Arc::<TokenHistory>::default(),
         clock,
-        randomness: Arc::new(Dice::seeded(SEED)),
+        randomness: Arc::new(SeededRng::seeded(SEED)),
         metrics: Metrics::of_gateway(&plan).session(0),
     }
 }
 
 /// The lock side of a gateway with one session, over this library.
-pub(crate) struct Locks {
-    pub(crate) keeper: Keeper,
+pub(crate) struct LockSide {
+    pub(crate) keeper: LockManager,
     pub(crate) clock: SharedClock,
     stop: CancellationToken,
     desk: JoinHandle<()>,
     timeout: Duration,
 }
 
-impl Locks {
+impl LockSide {
     /// Returns when there is a session.
-    pub(crate) async fn over(library: Library) -> Self {
+    pub(crate) async fn over(library: FaultyClient) -> Self {
         Self::numbered_to(library, fencegate_lock::bounds::SEQUENCE_LIMIT).await
     }
 
     /// Lock nodes with numbers above `sequence_limit` never hold.
-    pub(crate) async fn numbered_to(library: Library, sequence_limit: u32) -> Self {
+    pub(crate) async fn numbered_to(library: FaultyClient, sequence_limit: u32) -> Self {
         let (clock, timeout, stop) = (clock(), library.timeout, CancellationToken::new());
         let (keeper, desks) = keeper(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
         // Two gateways draw different names for their attempts.
         let seed = SEED + library.ensemble.sessions().len() as u64;
-        let randomness = Arc::new(Dice::seeded(seed));
-        let settings = Rc::new(Settings { randomness, sequence_limit, ..settings(clock.clone(), timeout) });
+        let randomness = Arc::new(SeededRng::seeded(seed));
+        let settings =
+            Rc::new(SessionSettings { randomness, sequence_limit, ..settings(clock.clone(), timeout) });
         let desk = spawn_local(desk.run(library, settings, stop.clone()));
         while !keeper.is_ready() {
             sleep(timeout / 10).await;
@@ -89,7 +90,7 @@ impl Locks {
         Self { keeper, clock, stop, desk, timeout }
     }
 
-    pub(crate) async fn acquire(&self, names: &[&str], hold: Hold) -> Result<Tenure, Refused> {
+    pub(crate) async fn acquire(&self, names: &[&str], hold: Hold) -> Result<GrantGuard, AcquireError> {
         self.acquire_at(names, &[], hold).await
     }
 
@@ -99,13 +100,13 @@ impl Locks {
         names: &[&str],
         sites: &[LockSite],
         hold: Hold,
-    ) -> Result<Tenure, Refused> {
+    ) -> Result<GrantGuard, AcquireError> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
         let queue = if hold == Hold::Strict { 0 } else { 100 };
-        let (keys, mode, wait, waits) = (&keys, Mode::Exclusive, self.timeout * 10, Waits::Here);
+        let (keys, mode, wait, waits) = (&keys, Mode::Exclusive, self.timeout * 10, WaitPlace::Here);
         let (delay, route) = (None, &"sim".into());
-        self.keeper.acquire(Wish { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
+        self.keeper.acquire(LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
     }
 
     /// As for a service where nobody compares tokens: a dispatch may go on for `delay`.
@@ -115,10 +116,12 @@ impl Locks {
         hold: Hold,
         wait: Duration,
         delay: Option<Duration>,
-    ) -> Result<Tenure, Refused> {
+    ) -> Result<GrantGuard, AcquireError> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
-        let (keys, sites, mode, waits, route) = (&keys, &[], Mode::Exclusive, Waits::Here, &"sim".into());
-        self.keeper.acquire(Wish { keys, sites, mode, hold, wait, queue: 100, waits, delay, route }).await
+        let (keys, sites, mode, waits, route) = (&keys, &[], Mode::Exclusive, WaitPlace::Here, &"sim".into());
+        self.keeper
+            .acquire(LockRequest { keys, sites, mode, hold, wait, queue: 100, waits, delay, route })
+            .await
     }
 
     /// Returns when all tasks have ended.

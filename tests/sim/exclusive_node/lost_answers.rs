@@ -2,14 +2,14 @@
 //! removes a node. The lock is either held or not, no node of ours is left, and no other node is removed.
 
 use super::{
-    Asker, CancellationToken, Cell, Duration, Link, Ours, Plain, Rc, Stage, Stop, T, simulated, sleep,
-    spawn_local, timeout,
+    CancellationToken, Cell, Duration, LockAttemptError, NodeFixture, OwnLock, PlainProgram, Rc, T,
+    WaitingRequest, ZkClient, simulated, sleep, spawn_local, timeout,
 };
-use crate::doctored::{Fate, is_heartbeat, unanswered};
+use crate::doctored::{RequestFate, is_heartbeat, unanswered};
 
 /// The accident just before an operation, or at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Accident {
+enum StepFault {
     LostAnswer,
     LostRequest,
     CallerGone,
@@ -23,7 +23,7 @@ const LEAST: u32 = 10;
 
 /// The holder of the node before us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum PriorHolder {
     /// The node had no holder.
     Nobody,
     /// The program that shares the node.
@@ -31,56 +31,56 @@ enum Before {
 }
 
 /// A program that shares the node and wants it after us.
-struct Scene {
-    stage: Rc<Stage>,
-    plain: Rc<Plain>,
+struct FaultFixture {
+    stage: Rc<NodeFixture>,
+    plain: Rc<PlainProgram>,
     gone: CancellationToken,
     struck: Rc<Cell<bool>>,
 }
 
-impl Scene {
-    async fn set(before: Before) -> Self {
-        let stage = Rc::new(Stage::set().await);
+impl FaultFixture {
+    async fn set(before: PriorHolder) -> Self {
+        let stage = Rc::new(NodeFixture::set().await);
         let plain = Rc::new(stage.plain().await);
-        if before == Before::Program {
+        if before == PriorHolder::Program {
             plain.takes().await;
         }
         Self { stage, plain, gone: CancellationToken::new(), struck: Rc::default() }
     }
 
     /// Lets the accident happen at this operation of our session, counted from now.
-    fn happens(&self, accident: Accident, at: u32) {
+    fn happens(&self, accident: StepFault, at: u32) {
         let (stage, plain, gone) = (self.stage.clone(), self.plain.clone(), self.gone.clone());
         let (mut count, struck) = (0, self.struck.clone());
         self.stage.doctor.rules(move |asked| {
             if is_heartbeat(asked) || struck.get() {
-                return Fate::Passes;
+                return RequestFate::Passes;
             }
             count += 1;
             if count <= at {
-                return Fate::Passes;
+                return RequestFate::Passes;
             }
             struck.set(true);
             match accident {
-                Accident::LostAnswer => return Fate::Done(unanswered()),
-                Accident::LostRequest => return Fate::Refused(unanswered()),
-                Accident::CallerGone => gone.cancel(),
-                Accident::SessionEnds => stage.doctor.wire().expire(),
-                Accident::NodeStolen if stage.node().is_some_and(|seen| seen.owner == plain.0.id()) => {}
-                Accident::NodeStolen => stage.ensemble.steal(super::NODE),
-                Accident::PlaceStolen => {
+                StepFault::LostAnswer => return RequestFate::Done(unanswered()),
+                StepFault::LostRequest => return RequestFate::Refused(unanswered()),
+                StepFault::CallerGone => gone.cancel(),
+                StepFault::SessionEnds => stage.doctor.wire().expire(),
+                StepFault::NodeStolen if stage.node().is_some_and(|seen| seen.owner == plain.0.id()) => {}
+                StepFault::NodeStolen => stage.ensemble.steal(super::NODE),
+                StepFault::PlaceStolen => {
                     stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path))
                 }
             }
-            Fate::Passes
+            RequestFate::Passes
         });
     }
 
     /// The czxid of the program's node at the end. The program gives its node back, and takes the node again as soon
     /// as possible.
-    async fn theirs(plain: Rc<Plain>, before: Before) -> i64 {
+    async fn theirs(plain: Rc<PlainProgram>, before: PriorHolder) -> i64 {
         sleep(Duration::from_millis(200)).await;
-        if before == Before::Program {
+        if before == PriorHolder::Program {
             plain.gives_back().await;
         }
         // Our request has its turn in this time.
@@ -89,8 +89,8 @@ impl Scene {
     }
 
     /// Takes the lock, holds it for a while, and gives it back. `Err`: the lock was not granted.
-    async fn ours(&self, ours: &Ours) -> Result<u64, Stop> {
-        let mut asker = Asker { gone: self.gone.clone(), ..Asker::default() };
+    async fn ours(&self, ours: &OwnLock) -> Result<u64, LockAttemptError> {
+        let mut asker = WaitingRequest { gone: self.gone.clone(), ..WaitingRequest::default() };
         let granted = timeout(T * 20, ours.acquire(&mut asker)).await.expect("an attempt ends");
         if granted.is_ok() {
             let removed = Cell::new(false);
@@ -103,16 +103,16 @@ impl Scene {
 }
 
 /// Returns whether our session came to that operation.
-fn play(before: Before, accident: Accident, at: u32) -> bool {
+fn play(before: PriorHolder, accident: StepFault, at: u32) -> bool {
     simulated::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
-        let scene = Scene::set(before).await;
+        let scene = FaultFixture::set(before).await;
         let (stage, plain) = (scene.stage.clone(), scene.plain.clone());
-        let theirs = spawn_local(Scene::theirs(plain.clone(), before));
+        let theirs = spawn_local(FaultFixture::theirs(plain.clone(), before));
         scene.happens(accident, at);
         let ours = stage.ours().await;
         let came_to = scene.ours(&ours).await;
-        let may_fail = !matches!(accident, Accident::LostAnswer | Accident::LostRequest);
+        let may_fail = !matches!(accident, StepFault::LostAnswer | StepFault::LostRequest);
         assert!(came_to.is_ok() || may_fail, "{what}: {came_to:?}");
         drop(ours);
         let theirs = timeout(T * 20, theirs).await.unwrap_or_else(|_| panic!("{what}: it is not given back"));
@@ -131,8 +131,8 @@ fn play(before: Before, accident: Accident, at: u32) -> bool {
 
 #[test]
 fn an_accident_at_any_step_leaves_nothing_of_ours_and_all_of_theirs() {
-    use Accident::*;
-    for before in [Before::Nobody, Before::Program] {
+    use StepFault::*;
+    for before in [PriorHolder::Nobody, PriorHolder::Program] {
         for accident in [LostAnswer, LostRequest, CallerGone, SessionEnds, NodeStolen, PlaceStolen] {
             let steps = (0..200).find(|at| !play(before, accident, *at)).expect("it ends");
             eprintln!("{accident:?} after {before:?}: {steps} operations");

@@ -1,29 +1,29 @@
 //! Strangers remove our node while we hold it. We learn of this, and leave their nodes alone.
 
 use super::{
-    Asked, Asker, Cell, Duration, Kind, Link, NODE, Rc, Stage, Step, T, makes, simulated, sleep, spawn_local,
-    timeout,
+    Cell, Duration, MultiOp, NODE, NodeFixture, NodeKind, Rc, SessionRequest, T, WaitingRequest, ZkClient,
+    makes, simulated, sleep, spawn_local, timeout,
 };
-use crate::doctored::{Fate, throttled, unanswered};
+use crate::doctored::{RequestFate, throttled, unanswered};
 
 /// Whether a transaction removes the shared node.
-fn removes(asked: Asked<'_>) -> bool {
-    let of_it = |step: &Step<'_>| matches!(step, Step::Delete { path, .. } if *path == NODE);
-    matches!(asked, Asked::Commit { steps } if steps.iter().any(of_it))
+fn removes(asked: SessionRequest<'_>) -> bool {
+    let of_it = |step: &MultiOp<'_>| matches!(step, MultiOp::Delete { path, .. } if *path == NODE);
+    matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(of_it))
 }
 
 /// The delete was done, and its answer was lost. When the delete is repeated, the next holder has the node.
 #[test]
 fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let plain = Rc::new(stage.plain().await);
         let (ours, _) = stage.held().await;
         let lost = Rc::new(Cell::new(0));
         let counted = lost.clone();
         stage.doctor.rules(move |asked| match removes(asked) {
-            true if counted.replace(counted.get() + 1) < 3 => Fate::Done(unanswered()),
-            _ => Fate::Passes,
+            true if counted.replace(counted.get() + 1) < 3 => RequestFate::Done(unanswered()),
+            _ => RequestFate::Passes,
         });
         let next = plain.clone();
         let taken = spawn_local(async move { next.takes().await });
@@ -42,12 +42,12 @@ fn a_delete_that_is_asked_for_again_never_removes_the_successor() {
 #[test]
 fn a_delete_that_was_not_done_is_asked_for_again() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let (ours, _) = stage.held().await;
         let lost = Cell::new(0);
         stage.doctor.rules(move |asked| match removes(asked) {
-            true if lost.replace(lost.get() + 1) < 3 => Fate::Refused(unanswered()),
-            _ => Fate::Passes,
+            true if lost.replace(lost.get() + 1) < 3 => RequestFate::Refused(unanswered()),
+            _ => RequestFate::Passes,
         });
         ours.clear().await;
         drop(ours);
@@ -62,7 +62,7 @@ fn a_delete_that_was_not_done_is_asked_for_again() {
 fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
     for written in 0..2 {
         simulated::run(async move {
-            let stage = Stage::set().await;
+            let stage = NodeFixture::set().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
             let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
@@ -73,7 +73,7 @@ fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
             stage.ensemble.steal(NODE);
             let theirs = plain.takes().await;
             for _ in 0..written {
-                let steps = [Step::Set { path: NODE, data: b"host-7" }];
+                let steps = [MultiOp::Set { path: NODE, data: b"host-7" }];
                 plain.0.commit(&steps).await.expect("its own");
             }
             timeout(T / 10, watch).await.expect("it is told").expect("no panic");
@@ -93,7 +93,7 @@ fn what_a_stranger_made_in_the_place_of_ours_is_noticed_and_left() {
 fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
     for node in [true, false] {
         simulated::run(async move {
-            let stage = Stage::set().await;
+            let stage = NodeFixture::set().await;
             let plain = stage.plain().await;
             let (ours, _) = stage.held().await;
             stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
@@ -114,14 +114,14 @@ fn whatever_a_stranger_took_away_nothing_of_a_successor_is_removed() {
 #[test]
 fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let plain = stage.plain().await;
         let (ours, _) = stage.held().await;
         let (watching, gone) = (Rc::new(ours), Rc::new(Cell::new(false)));
         let (watched, told) = (watching.clone(), gone.clone());
         let watch = spawn_local(async move { watched.watch_own(&|_| told.set(true)).await });
         sleep(T / 2).await;
-        plain.0.commit(&[Step::Set { path: NODE, data: b"mine" }]).await.expect("anybody may");
+        plain.0.commit(&[MultiOp::Set { path: NODE, data: b"mine" }]).await.expect("anybody may");
         sleep(T / 2).await;
         assert!(!gone.get() && !watch.is_finished(), "it is still ours");
         watch.abort();
@@ -138,12 +138,12 @@ fn what_somebody_writes_into_our_node_does_not_make_it_theirs() {
 #[test]
 fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let plain = Rc::new(stage.plain().await);
         let theirs = plain.clone();
         let busy = spawn_local(async move {
             loop {
-                if theirs.0.create(NODE, b"host-7", Kind::Ephemeral).await.is_ok() {
+                if theirs.0.create(NODE, b"host-7", NodeKind::Ephemeral).await.is_ok() {
                     sleep(Duration::from_millis(5)).await;
                     theirs.gives_back().await;
                 }
@@ -163,7 +163,7 @@ fn a_node_that_comes_and_goes_all_the_time_is_had_in_the_end() {
 #[test]
 fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         let (ours, _) = stage.held().await;
         stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path));
         stage.ensemble.steal(NODE);
@@ -182,7 +182,7 @@ fn a_node_that_another_request_of_this_gateway_made_is_left_to_it() {
 #[test]
 fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = NodeFixture::set().await;
         // The nodes above are there.
         let plain = stage.plain().await;
         plain.takes().await;
@@ -191,18 +191,20 @@ fn a_node_of_ours_that_we_have_not_heard_of_is_found_by_what_it_says() {
         let ensemble = stage.ensemble.clone();
         let tried = Cell::new(0);
         stage.doctor.rules(move |asked| match makes(asked) {
-            true if tried.replace(tried.get() + 1) == 0 => Fate::Done(unanswered()),
+            true if tried.replace(tried.get() + 1) == 0 => RequestFate::Done(unanswered()),
             true => {
                 let places = ensemble.paths().into_iter().filter(|path| path.contains("-w-"));
                 places.for_each(|path| ensemble.steal(&path));
-                Fate::Refused(throttled())
+                RequestFate::Refused(throttled())
             }
             false => match asked {
-                Asked::Data { path } if path == NODE && tried.get() < 2 => Fate::Refused(unanswered()),
-                _ => Fate::Passes,
+                SessionRequest::Data { path } if path == NODE && tried.get() < 2 => {
+                    RequestFate::Refused(unanswered())
+                }
+                _ => RequestFate::Passes,
             },
         });
-        let told = ours.acquire(&mut Asker::default()).await;
+        let told = ours.acquire(&mut WaitingRequest::default()).await;
         assert!(told.is_err() && stage.node().is_some(), "{told:?}");
         ours.clear().await;
         drop(ours);

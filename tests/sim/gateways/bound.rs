@@ -2,36 +2,39 @@
 
 use std::time::Duration;
 
-use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::{task::spawn_local, time::sleep};
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, T, Tenure, Waits, Want, is_lock, key};
+use super::gateway::{
+    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, Mode, SimGateway, SimRequest, T,
+    WaitPlace, is_lock, key,
+};
 use crate::simulated;
 
 const MOST_BYTES: usize = 512 * 1024;
 const LONG: usize = 400;
 
-fn want(names: &[String], keeping: Keeping) -> Want {
+fn want(names: &[String], keeping: HoldMode) -> SimRequest {
     let mut keys: Vec<_> = names.iter().map(|name| key(name)).collect();
     keys.sort_unstable();
-    Want { keys, mode: Mode::Exclusive, keeping, wait: T * 6 }
+    SimRequest { keys, mode: Mode::Exclusive, keeping, wait: T * 6 }
 }
 
-fn gateway(ensemble: &Ensemble, seed: u64) -> Gateway {
-    let scale = Scale { clocks: Clocks::Right, sessions: 1 };
-    Gateway::start(ensemble, &ensemble.wire(), scale, &Dice::seeded(seed))
+fn gateway(ensemble: &SimEnsemble, seed: u64) -> SimGateway {
+    let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
+    SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::seeded(seed))
 }
 
 /// Takes keys one after the other until there is no room, and keeps them at work.
-async fn fill(gateway: &Gateway, wants: impl Iterator<Item = Want>) -> Vec<Tenure> {
+async fn fill(gateway: &SimGateway, wants: impl Iterator<Item = SimRequest>) -> Vec<GrantGuard> {
     let mut held = Vec::new();
     for want in wants {
         loop {
-            match gateway.door().acquire(&want, Waits::Here).await {
+            match gateway.door().acquire(&want, WaitPlace::Here).await {
                 Ok(tenure) => held.push(tenure),
-                Err(Refused::KeyLimit(_)) => return held,
+                Err(AcquireError::KeyLimit(_)) => return held,
                 // There is a session only after a while.
-                Err(Refused::Service(_)) if held.is_empty() => {
+                Err(AcquireError::Service(_)) if held.is_empty() => {
                     sleep(Duration::from_millis(10)).await;
                     continue;
                 }
@@ -43,18 +46,18 @@ async fn fill(gateway: &Gateway, wants: impl Iterator<Item = Want>) -> Vec<Tenur
     panic!("not exercised: room for {}", held.len());
 }
 
-fn bytes(ensemble: &Ensemble) -> usize {
+fn bytes(ensemble: &SimEnsemble) -> usize {
     ensemble.paths().iter().filter(|path| is_lock(path)).map(String::len).sum()
 }
 
 #[test]
 fn every_node_of_a_set_counts() {
     simulated::run(async {
-        let ensemble = Ensemble::start(Settings::default());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let gateway = gateway(&ensemble, 1);
         let sets = (0..2000).map(|set| {
             let names: Vec<_> = (0..16).map(|at| format!("{set}-{at}")).collect();
-            want(&names, Keeping::Strict)
+            want(&names, HoldMode::Strict)
         });
         let held = fill(&gateway, sets).await;
         let bytes = bytes(&ensemble);
@@ -67,18 +70,18 @@ fn every_node_of_a_set_counts() {
 #[test]
 fn a_key_that_is_given_on_at_the_bound_is_not_refused_to_who_waits_here() {
     simulated::run(async {
-        let ensemble = Ensemble::start(Settings::default());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let (ours, other) = (gateway(&ensemble, 1), gateway(&ensemble, 2));
         let names = |n: usize| [format!("{n:0>LONG$}")];
-        let mut held = fill(&ours, (0..5000).map(|n| want(&names(n), Keeping::Cached))).await;
+        let mut held = fill(&ours, (0..5000).map(|n| want(&names(n), HoldMode::Cached))).await;
         assert!(bytes(&ensemble) <= MOST_BYTES);
-        let first = want(&names(0), Keeping::Cached);
+        let first = want(&names(0), HoldMode::Cached);
         let (elsewhere, here) = (other.door(), ours.door());
         let (theirs, mine) = (first.clone(), first);
         let there =
-            spawn_local(async move { elsewhere.acquire(&theirs, Waits::Here).await.map(|t| t.known()) });
+            spawn_local(async move { elsewhere.acquire(&theirs, WaitPlace::Here).await.map(|t| t.known()) });
         sleep(Duration::from_millis(300)).await;
-        let waits = spawn_local(async move { here.acquire(&mine, Waits::Here).await.map(|t| t.known()) });
+        let waits = spawn_local(async move { here.acquire(&mine, WaitPlace::Here).await.map(|t| t.known()) });
         sleep(Duration::from_millis(300)).await;
         let tenure = held.swap_remove(0);
         tenure.known();

@@ -4,26 +4,26 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::metrics::Metrics;
 use fencegate_lock::{
-    pass::Pass,
-    reach::Reach,
-    session::{nameplate::Nameplate, settings::Settings},
+    pass::PeerSecret,
+    reach::PeerEndpoint,
+    session::{nameplate::LocalMember, settings::SessionSettings},
     tenures::{
-        keeper::{Keeper, keeper},
-        wish::Wish,
+        keeper::{LockManager, keeper},
+        wish::LockRequest,
     },
 };
 pub(super) use fencegate_lock::{
-    reach::Way,
-    tenures::{keeper::Refused, tenure::Tenure, wish::Waits},
+    reach::HolderRoute,
+    tenures::{keeper::AcquireError, tenure::GrantGuard, wish::WaitPlace},
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     permits::Permits,
-    plan::{Caching, Foreign, Hold, LockSite},
+    plan::{CachedHold, ForeignLayout, Hold, LockSite},
 };
 pub(super) use fencegate_policies::{plan::Mode, token::Token};
-use fencegate_process::clock::{self, Boot, Clock, SharedClock};
-use fencegate_tests::memory::{Dice, Ensemble, Wire};
+use fencegate_process::clock::{self, BootInstant, Clock, SharedClock};
+use fencegate_tests::memory::{SeededRng, SimEnsemble, Wire};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{Instant, sleep, timeout},
@@ -35,31 +35,31 @@ use crate::plan::{ROOT, plan};
 /// Session timeout of every gateway.
 pub(super) const T: Duration = Duration::from_secs(2);
 
-pub(super) struct Gateway {
-    door: Door,
-    pass: Pass,
+pub(super) struct SimGateway {
+    door: WorkerHandle,
+    pass: PeerSecret,
     stop: CancellationToken,
     desks: RefCell<Vec<JoinHandle<()>>>,
 }
 
 /// The part of a gateway that a worker holds.
 #[derive(Clone)]
-pub(super) struct Door {
-    keeper: Keeper,
+pub(super) struct WorkerHandle {
+    keeper: LockManager,
     clock: SharedClock,
 }
 
 /// What one request wants.
 #[derive(Debug, Clone)]
-pub(super) struct Want {
+pub(super) struct SimRequest {
     pub(super) keys: Vec<ResourceKey>,
     pub(super) mode: Mode,
-    pub(super) keeping: Keeping,
+    pub(super) keeping: HoldMode,
     pub(super) wait: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keeping {
+pub(super) enum HoldMode {
     Strict,
     Cached,
     /// Like `Cached`, but a request that would wait for another gateway is sent on to that gateway.
@@ -72,22 +72,22 @@ pub(super) enum Keeping {
 
 /// Whether work under a tenure is allowed at this moment.
 #[derive(Debug, Clone)]
-pub(super) struct Permission {
-    evidence: Arc<dyn clock::Permission>,
+pub(super) struct DispatchPermission {
+    evidence: Arc<dyn clock::SendPermission>,
     clock: SharedClock,
 }
 
 /// What the gateways of one simulation have in common.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scale {
-    pub(super) clocks: Clocks,
+pub(super) struct GatewaySettings {
+    pub(super) clocks: ClockSpeed,
     /// The number of sessions of each gateway.
     pub(super) sessions: usize,
 }
 
 /// The speed of a gateway's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Clocks {
+pub(super) enum ClockSpeed {
     Right,
     /// Half the right speed, so evidence seems to hold long after its end. No gateway can protect itself from this. It
     /// shows that the judge notices violations.
@@ -99,32 +99,37 @@ struct SimulatedClock {
     /// The uptime of the machine at the beginning of the simulation.
     uptime: Duration,
     began: Instant,
-    pace: Clocks,
+    pace: ClockSpeed,
 }
 
 impl Clock for SimulatedClock {
-    fn now(&self) -> Boot {
+    fn now(&self) -> BootInstant {
         let elapsed = match self.pace {
-            Clocks::Right => self.began.elapsed(),
-            Clocks::Slow => self.began.elapsed() / 2,
+            ClockSpeed::Right => self.began.elapsed(),
+            ClockSpeed::Slow => self.began.elapsed() / 2,
         };
-        Boot::from_nanos(0) + self.uptime + elapsed
+        BootInstant::from_nanos(0) + self.uptime + elapsed
     }
 }
 
-impl Gateway {
+impl SimGateway {
     /// Waits for a session first, because a new gateway has none.
-    pub(super) async fn granted(&self, want: &Want) -> Tenure {
+    pub(super) async fn granted(&self, want: &SimRequest) -> GrantGuard {
         loop {
-            match self.door().acquire(want, Waits::Here).await {
+            match self.door().acquire(want, WaitPlace::Here).await {
                 Ok(tenure) => return tenure,
-                Err(Refused::Service(_)) => sleep(Duration::from_millis(10)).await,
+                Err(AcquireError::Service(_)) => sleep(Duration::from_millis(10)).await,
                 Err(why) => panic!("{why}"),
             }
         }
     }
 
-    pub(super) fn start(ensemble: &Ensemble, wire: &Rc<Wire>, scale: Scale, dice: &Dice) -> Self {
+    pub(super) fn start(
+        ensemble: &SimEnsemble,
+        wire: &Rc<Wire>,
+        scale: GatewaySettings,
+        dice: &SeededRng,
+    ) -> Self {
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
         let metrics = Metrics::of_gateway(&plan);
         let uptime = dice.within(&(Duration::from_secs(100)..Duration::from_secs(100_000)));
@@ -132,11 +137,11 @@ impl Gateway {
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
         let (keeper, desks) = keeper(clock.clone(), scale.sessions);
         let (stop, memory) = (CancellationToken::new(), Arc::default());
-        let pass = Pass::new(&Dice::seeded(dice.next()));
-        let reach = Reach { address: "gw:1".to_owned(), pass: pass.clone() };
-        let member = Nameplate::reached_at(plan.fingerprint, Some(reach));
-        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::Desk)| {
-            let settings = Settings {
+        let pass = PeerSecret::new(&SeededRng::seeded(dice.next()));
+        let reach = PeerEndpoint { address: "gw:1".to_owned(), pass: pass.clone() };
+        let member = LocalMember::reached_at(plan.fingerprint, Some(reach));
+        let run = |(number, desk): (usize, fencegate_lock::tenures::desk::SessionWorker)| {
+            let settings = SessionSettings {
                 policy: plan.zookeeper.clone(),
                 gateway: "gw".to_owned(),
                 member: member.clone(),
@@ -145,21 +150,21 @@ impl Gateway {
                 sequence_limit: fencegate_lock::bounds::SEQUENCE_LIMIT,
                 memory: Arc::clone(&memory),
                 clock: clock.clone(),
-                randomness: Arc::new(Dice::seeded(dice.next())),
+                randomness: Arc::new(SeededRng::seeded(dice.next())),
                 metrics: metrics.session(number),
             };
             spawn_local(desk.run(ensemble.client(wire, T), Rc::new(settings), stop.clone()))
         };
         let desks = RefCell::new(desks.into_iter().enumerate().map(run).collect());
-        Self { door: Door { keeper, clock: clock.clone() }, pass, stop, desks }
+        Self { door: WorkerHandle { keeper, clock: clock.clone() }, pass, stop, desks }
     }
 
-    pub(super) fn door(&self) -> Door {
+    pub(super) fn door(&self) -> WorkerHandle {
         self.door.clone()
     }
 
     /// Whether the way leads to this process.
-    pub(super) fn is_at(&self, way: &Way) -> bool {
+    pub(super) fn is_at(&self, way: &HolderRoute) -> bool {
         self.pass == way.pass
     }
 
@@ -181,25 +186,29 @@ impl Gateway {
     }
 }
 
-impl Door {
+impl WorkerHandle {
     /// Gets a lock as a request does: at once if possible, otherwise in line.
-    pub(super) async fn acquire(&self, want: &Want, waits: Waits) -> Result<Tenure, Refused> {
+    pub(super) async fn acquire(
+        &self,
+        want: &SimRequest,
+        waits: WaitPlace,
+    ) -> Result<GrantGuard, AcquireError> {
         let hold = match want.keeping {
-            Keeping::Strict | Keeping::OneNode | Keeping::Permits(_) => Hold::Strict,
-            Keeping::Cached | Keeping::SentOn => Hold::Cached(Caching::default()),
+            HoldMode::Strict | HoldMode::OneNode | HoldMode::Permits(_) => Hold::Strict,
+            HoldMode::Cached | HoldMode::SentOn => Hold::Cached(CachedHold::default()),
         };
         let (keys, mode, wait, route) = (&want.keys, want.mode, want.wait, &"simulated".into());
-        let node = LockSite::Foreign { layout: Foreign::ExclusiveNode, path: NODE.into() };
+        let node = LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path: NODE.into() };
         let sites = match want.keeping {
-            Keeping::OneNode => vec![node],
-            Keeping::Permits(permits) => {
+            HoldMode::OneNode => vec![node],
+            HoldMode::Permits(permits) => {
                 let permits = Permits::new(permits).expect("within bounds");
                 vec![LockSite::Semaphore { permits }]
             }
-            Keeping::Strict | Keeping::Cached | Keeping::SentOn => Vec::new(),
+            HoldMode::Strict | HoldMode::Cached | HoldMode::SentOn => Vec::new(),
         };
         let sites = &*sites;
-        let wish = Wish { keys, sites, mode, hold, wait, queue: QUEUE, waits, delay: None, route };
+        let wish = LockRequest { keys, sites, mode, hold, wait, queue: QUEUE, waits, delay: None, route };
         match self.keeper.at_once(wish) {
             Some(tenure) => Ok(tenure),
             None => self.keeper.acquire(wish).await,
@@ -207,36 +216,36 @@ impl Door {
     }
 
     /// Forgets that the gateway at `way` keeps the key.
-    pub(super) fn forget(&self, key: &ResourceKey, way: &Way) {
+    pub(super) fn forget(&self, key: &ResourceKey, way: &HolderRoute) {
         self.keeper.forget(key, way);
     }
 
     /// The next dispatch under a tenure. `None`: the tenure is closed.
-    pub(super) fn dispatch(&self, tenure: &Tenure) -> Option<(Token, Permission)> {
+    pub(super) fn dispatch(&self, tenure: &GrantGuard) -> Option<(Token, DispatchPermission)> {
         let dispatch = tenure.dispatch()?;
-        Some((dispatch.token, Permission { evidence: dispatch.evidence, clock: self.clock.clone() }))
+        Some((dispatch.token, DispatchPermission { evidence: dispatch.evidence, clock: self.clock.clone() }))
     }
 }
 
 /// The evidence of a program, whose lock nobody takes away while it works.
 #[derive(Debug)]
-struct Always;
+struct AlwaysValid;
 
-impl clock::Permission for Always {
-    fn holds(&self, _: Boot) -> bool {
+impl clock::SendPermission for AlwaysValid {
+    fn holds(&self, _: BootInstant) -> bool {
         true
     }
 
-    fn deadline(&self) -> Boot {
-        Boot::from_nanos(u64::MAX)
+    fn deadline(&self) -> BootInstant {
+        BootInstant::from_nanos(u64::MAX)
     }
 }
 
-impl Permission {
+impl DispatchPermission {
     pub(super) fn of_a_program() -> Self {
         let began = Instant::now();
-        let clock = Arc::new(SimulatedClock { uptime: Duration::ZERO, began, pace: Clocks::Right });
-        Self { evidence: Arc::new(Always), clock }
+        let clock = Arc::new(SimulatedClock { uptime: Duration::ZERO, began, pace: ClockSpeed::Right });
+        Self { evidence: Arc::new(AlwaysValid), clock }
     }
 
     pub(super) fn holds(&self) -> bool {

@@ -5,14 +5,14 @@ use std::{
     collections::BTreeMap,
 };
 
-use fencegate_policies::{key::ResourceKey, permits::Permit, token::Marks};
+use fencegate_policies::{key::ResourceKey, permits::Permit, token::Watermarks};
 use tracing::{error, info};
 
-use super::gateway::{Keeping, Mode, Permission, Token, Want};
+use super::gateway::{DispatchPermission, HoldMode, Mode, SimRequest, Token};
 
 /// The kinds of accidents in a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Storm {
+pub(super) enum StormKind {
     /// The ensemble keeps its word: no session ends before its timeout.
     Honest,
     /// An operator closes sessions that are alive and deletes lock nodes, so that other clients get the locks of a
@@ -22,26 +22,26 @@ pub(super) enum Storm {
 }
 
 /// One simulation's judge.
-pub(super) struct Judge {
-    storm: Storm,
-    open: RefCell<BTreeMap<u64, Open>>,
+pub(super) struct LockJudge {
+    storm: StormKind,
+    open: RefCell<BTreeMap<u64, ActiveRequest>>,
     entered: Cell<u64>,
     /// The marks of each key, as a guard would keep them.
-    marks: RefCell<BTreeMap<ResourceKey, Marks>>,
+    marks: RefCell<BTreeMap<ResourceKey, Watermarks>>,
     wrong: RefCell<Vec<String>>,
 }
 
 /// A request that holds its lock.
-struct Open {
+struct ActiveRequest {
     who: String,
     keys: Vec<ResourceKey>,
     mode: Mode,
-    keeping: Keeping,
+    keeping: HoldMode,
     permit: Option<Permit>,
-    permission: Permission,
+    permission: DispatchPermission,
 }
 
-impl Open {
+impl ActiveRequest {
     /// Of two permits of one key as many may be held as both say, and each by one: so there are never more.
     fn excludes(&self, other: &Self) -> bool {
         match (self.permit, other.permit) {
@@ -51,8 +51,8 @@ impl Open {
     }
 }
 
-impl Judge {
-    pub(super) fn new(storm: Storm) -> Self {
+impl LockJudge {
+    pub(super) fn new(storm: StormKind) -> Self {
         Self {
             storm,
             open: RefCell::default(),
@@ -66,24 +66,24 @@ impl Judge {
     pub(super) fn enters(
         &self,
         who: &str,
-        want: &Want,
+        want: &SimRequest,
         permit: Option<Permit>,
-        permission: &Permission,
+        permission: &DispatchPermission,
     ) -> u64 {
         let number = self.entered.replace(self.entered.get() + 1);
         info!("{who} has {:?} {:?} {:?} {permit:?}", want.keys, want.mode, want.keeping);
         let (who, keys, permission) = (who.to_owned(), want.keys.clone(), permission.clone());
-        let open = Open { who, keys, mode: want.mode, keeping: want.keeping, permit, permission };
+        let open = ActiveRequest { who, keys, mode: want.mode, keeping: want.keeping, permit, permission };
         self.open.borrow_mut().insert(number, open);
         self.look();
         number
     }
 
     /// A request is sent upstream under its lock.
-    pub(super) fn dispatches(&self, who: &str, want: &Want, permit: Option<Permit>, token: Token) {
+    pub(super) fn dispatches(&self, who: &str, want: &SimRequest, permit: Option<Permit>, token: Token) {
         info!("{who} sends {token} for {:?}", want.keys);
         self.look();
-        if self.storm == Storm::Wild {
+        if self.storm == StormKind::Wild {
             return;
         }
         for key in &want.keys {
@@ -109,11 +109,11 @@ impl Judge {
 
     /// Looks for two holders that exclude each other. Call this often.
     pub(super) fn look(&self) {
-        if self.storm == Storm::Wild {
+        if self.storm == StormKind::Wild {
             return;
         }
         let open = self.open.borrow();
-        let holding: Vec<&Open> = open.values().filter(|open| open.permission.holds()).collect();
+        let holding: Vec<&ActiveRequest> = open.values().filter(|open| open.permission.holds()).collect();
         for (at, one) in holding.iter().enumerate() {
             for other in &holding[at + 1..] {
                 if one.excludes(other) && one.keys.iter().any(|key| other.keys.contains(key)) {

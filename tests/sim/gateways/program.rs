@@ -2,21 +2,21 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_lock::session::link::{Connect, Fault, Kind, Link};
-use fencegate_tests::memory::Session;
+use fencegate_lock::session::link::{NodeKind, ZkClient, ZkConnector, ZkError};
+use fencegate_tests::memory::SimSession;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    gateway::{Keeping, Mode, NODE, Permission, T, Token, Want, key},
-    judge::Storm,
-    world::World,
+    gateway::{DispatchPermission, HoldMode, Mode, NODE, SimRequest, T, Token, key},
+    judge::StormKind,
+    world::SimWorld,
 };
 
 /// The session outlives every accident. The program would not notice the loss of its lock.
 const SESSION: Duration = Duration::from_secs(50);
 
 /// Takes the node and gives it back until `end`, over a wire of its own.
-pub(super) async fn share(world: Rc<World>, number: usize, end: Instant) {
+pub(super) async fn share(world: Rc<SimWorld>, number: usize, end: Instant) {
     let wire = world.ensemble.wire();
     let session = loop {
         match world.ensemble.client(&wire, SESSION).connect().await {
@@ -37,10 +37,10 @@ pub(super) async fn share(world: Rc<World>, number: usize, end: Instant) {
 
 /// Tries to make the node. Returns its czxid if the node is ours. `None`: somebody else had it, who may have given it
 /// back since.
-async fn makes(world: &World, session: &Session) -> Option<i64> {
-    match session.create(NODE, b"host-7", Kind::Ephemeral).await {
-        Ok(_) | Err(Fault::Ambiguous(_)) => {}
-        Err(Fault::NoNode) => drop(session.create("/app", b"", Kind::Persistent).await),
+async fn makes(world: &SimWorld, session: &SimSession) -> Option<i64> {
+    match session.create(NODE, b"host-7", NodeKind::Ephemeral).await {
+        Ok(_) | Err(ZkError::Ambiguous(_)) => {}
+        Err(ZkError::NoNode) => drop(session.create("/app", b"", NodeKind::Persistent).await),
         Err(_) => {
             if let Ok(gone) = session.watch(NODE).await {
                 // The session gets events only while it is connected.
@@ -51,10 +51,10 @@ async fn makes(world: &World, session: &Session) -> Option<i64> {
     world.ensemble.seen(NODE).filter(|seen| seen.owner == session.id()).map(|seen| seen.czxid)
 }
 
-async fn works(world: &World, who: &str, czxid: i64) {
-    let (mode, keeping) = (Mode::Exclusive, Keeping::OneNode);
-    let want = Want { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
-    let number = world.judge.enters(who, &want, None, &Permission::of_a_program());
+async fn works(world: &SimWorld, who: &str, czxid: i64) {
+    let (mode, keeping) = (Mode::Exclusive, HoldMode::OneNode);
+    let want = SimRequest { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
+    let number = world.judge.enters(who, &want, None, &DispatchPermission::of_a_program());
     // The four lines that fence it: its writes carry the number of its node.
     let token = Token::new(czxid.unsigned_abs(), 0, 1).expect("a small number");
     world.judge.dispatches(who, &want, None, token);
@@ -63,9 +63,9 @@ async fn works(world: &World, who: &str, czxid: i64) {
 }
 
 /// Gives the node back as a careful program does: it checks the owner first, because the name does not show it.
-async fn gives_back(world: &World, session: &Session, who: &str, czxid: i64) {
+async fn gives_back(world: &SimWorld, session: &SimSession, who: &str, czxid: i64) {
     let ours = || world.ensemble.seen(NODE).is_some_and(|seen| seen.czxid == czxid);
-    if !ours() && world.storm == Storm::Honest {
+    if !ours() && world.storm == StormKind::Honest {
         world.judge.find(format!("the node of {who} was removed by somebody else"));
     }
     while ours() {

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::time::{sleep, timeout};
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, Want, is_lock, key};
+use super::gateway::{ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, is_lock, key};
 use crate::simulated;
 
-fn want(keeping: Keeping, name: &str) -> Want {
-    Want { keys: vec![key(name)], mode: Mode::Exclusive, keeping, wait: Duration::from_secs(5) }
+fn want(keeping: HoldMode, name: &str) -> SimRequest {
+    SimRequest { keys: vec![key(name)], mode: Mode::Exclusive, keeping, wait: Duration::from_secs(5) }
 }
 
 #[test]
 fn a_holder_whose_watch_was_refused_still_learns_that_its_lock_was_taken_away() {
-    for keeping in [Keeping::Cached, Keeping::Strict] {
+    for keeping in [HoldMode::Cached, HoldMode::Strict] {
         simulated::run(async {
-            let ensemble = Ensemble::start(Settings::default());
-            let (wire, dice) = (ensemble.wire(), Dice::seeded(7));
-            let scale = Scale { clocks: Clocks::Right, sessions: 1 };
-            let gateway = Gateway::start(&ensemble, &wire, scale, &dice);
+            let ensemble = SimEnsemble::start(EnsembleSettings::default());
+            let (wire, dice) = (ensemble.wire(), SeededRng::seeded(7));
+            let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
+            let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
             gateway.granted(&want(keeping, "before")).await.known();
             wire.refuse_watches(2);
             let tenure = gateway.granted(&want(keeping, "a")).await;

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::time::Instant;
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, Waits, Want, is_lock, key};
+use super::gateway::{
+    ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, WaitPlace, is_lock, key,
+};
 use crate::simulated;
 
 /// The time of a message in one direction.
 const LATENCY: Duration = Duration::from_millis(5);
 
-fn want(names: &[&str]) -> Want {
+fn want(names: &[&str]) -> SimRequest {
     let keys = names.iter().map(|name| key(name)).collect();
-    Want { keys, mode: Mode::Exclusive, keeping: Keeping::Strict, wait: Duration::from_secs(5) }
+    SimRequest { keys, mode: Mode::Exclusive, keeping: HoldMode::Strict, wait: Duration::from_secs(5) }
 }
 
 /// Each attempt takes one round trip, and the parent of one key disappears in the same rhythm. Without variation, an
@@ -22,9 +24,12 @@ fn want(names: &[&str]) -> Want {
 fn a_set_falls_out_of_step_with_those_who_take_a_parent_away_before_each_of_its_tries() {
     for seed in 0..8 {
         simulated::run(async {
-            let ensemble = Ensemble::start(Settings { latency: LATENCY..LATENCY, ..Settings::default() });
-            let scale = Scale { clocks: Clocks::Right, sessions: 1 };
-            let gateway = Gateway::start(&ensemble, &ensemble.wire(), scale, &Dice::seeded(seed));
+            let ensemble = SimEnsemble::start(EnsembleSettings {
+                latency: LATENCY..LATENCY,
+                ..EnsembleSettings::default()
+            });
+            let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
+            let gateway = SimGateway::start(&ensemble, &ensemble.wire(), scale, &SeededRng::seeded(seed));
             let tenure = gateway.granted(&want(&["a"])).await;
             let paths = ensemble.paths();
             let node = paths.iter().find(|path| is_lock(path)).expect("held");
@@ -34,7 +39,7 @@ fn a_set_falls_out_of_step_with_those_who_take_a_parent_away_before_each_of_its_
             drop(tenure);
 
             let began = Instant::now();
-            let set = gateway.door().acquire(&want(&["a", "b"]), Waits::Here).await.expect("granted");
+            let set = gateway.door().acquire(&want(&["a", "b"]), WaitPlace::Here).await.expect("granted");
             assert!(began.elapsed() > LATENCY * 2 * 4, "not exercised: after {:?}", began.elapsed());
             assert_eq!(ensemble.paths().iter().filter(|path| is_lock(path)).count(), 2);
             set.known();

@@ -3,26 +3,28 @@
 
 use std::time::Duration;
 
-use fencegate_tests::memory::{Dice, Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::{task::spawn_local, time::sleep};
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Scale, T, Waits, Want, is_lock, key};
+use super::gateway::{
+    ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, T, WaitPlace, is_lock, key,
+};
 use crate::simulated;
 
 /// A round trip takes two of these, so a node exists for a while before its maker knows of it.
 const FAR: Duration = Duration::from_millis(5);
 
-fn want(names: &[&str]) -> Want {
+fn want(names: &[&str]) -> SimRequest {
     let keys = names.iter().map(|name| key(name)).collect();
-    Want { keys, mode: Mode::Exclusive, keeping: Keeping::Strict, wait: T }
+    SimRequest { keys, mode: Mode::Exclusive, keeping: HoldMode::Strict, wait: T }
 }
 
-fn locks(ensemble: &Ensemble) -> Vec<String> {
+fn locks(ensemble: &SimEnsemble) -> Vec<String> {
     ensemble.paths().into_iter().filter(|path| is_lock(path)).collect()
 }
 
 /// Removes the next lock node of the key as soon as it is there.
-async fn steal_one(ensemble: &Ensemble, name: &str) {
+async fn steal_one(ensemble: &SimEnsemble, name: &str) {
     loop {
         if let Some(made) = locks(ensemble).iter().find(|path| path.contains(&format!("/{name}/"))) {
             return ensemble.steal(made);
@@ -36,17 +38,17 @@ async fn steal_one(ensemble: &Ensemble, name: &str) {
 fn a_set_that_lost_one_node_while_it_was_made_is_made_anew_and_leaves_none() {
     for stolen in ["a", "b"] {
         simulated::run(async move {
-            let ensemble = Ensemble::start(Settings::default());
-            let (wire, dice) = (ensemble.wire(), Dice::seeded(7));
-            let scale = Scale { clocks: Clocks::Right, sessions: 1 };
-            let gateway = Gateway::start(&ensemble, &wire, scale, &dice);
+            let ensemble = SimEnsemble::start(EnsembleSettings::default());
+            let (wire, dice) = (ensemble.wire(), SeededRng::seeded(7));
+            let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
+            let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
             gateway.granted(&want(&["a", "b"])).await.known();
             while !locks(&ensemble).is_empty() {
                 sleep(FAR).await;
             }
             wire.delay(FAR..FAR * 2);
             let door = gateway.door();
-            let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), Waits::Here).await });
+            let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), WaitPlace::Here).await });
             steal_one(&ensemble, stolen).await;
             let tenure = asked.await.expect("no panic").unwrap_or_else(|why| panic!("{stolen}: {why}"));
             let held = locks(&ensemble);

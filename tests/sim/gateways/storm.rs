@@ -2,19 +2,19 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_tests::memory::{Dice, Direction, Ensemble, Underway, Wire};
+use fencegate_tests::memory::{Direction, InFlightFate, SeededRng, SimEnsemble, Wire};
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use super::{
     gateway::{T, is_lock},
-    judge::Storm,
-    world::World,
+    judge::StormKind,
+    world::SimWorld,
 };
 
 /// What can happen, beside callers that go away and gateways that are restarted.
 #[derive(Debug, Clone, Copy)]
-enum Accident {
+enum StormFault {
     LostReply,
     LostRequest,
     Blink,
@@ -30,31 +30,31 @@ enum Accident {
 }
 
 /// The last two happen only in wild storms.
-const ACCIDENTS: [Accident; 12] = [
-    Accident::LostReply,
-    Accident::LostRequest,
-    Accident::Blink,
-    Accident::Disconnect,
-    Accident::Stall,
-    Accident::Swap,
-    Accident::Slow,
-    Accident::Outage,
-    Accident::Containers,
-    Accident::Throttle,
-    Accident::Expiry,
-    Accident::Theft,
+const ACCIDENTS: [StormFault; 12] = [
+    StormFault::LostReply,
+    StormFault::LostRequest,
+    StormFault::Blink,
+    StormFault::Disconnect,
+    StormFault::Stall,
+    StormFault::Swap,
+    StormFault::Slow,
+    StormFault::Outage,
+    StormFault::Containers,
+    StormFault::Throttle,
+    StormFault::Expiry,
+    StormFault::Theft,
 ];
 
-impl Storm {
-    fn accident(self, dice: &Dice) -> Accident {
+impl StormKind {
+    fn accident(self, dice: &SeededRng) -> StormFault {
         let kinds = if self == Self::Wild { ACCIDENTS.len() } else { ACCIDENTS.len() - 2 };
         *dice.one_of(&ACCIDENTS[..kinds])
     }
 }
 
 /// Lets accidents happen until `end`. Then everything is mended.
-pub(super) async fn rage(world: Rc<World>, end: Instant) {
-    let World { ensemble, gateways, dice, .. } = &*world;
+pub(super) async fn rage(world: Rc<SimWorld>, end: Instant) {
+    let SimWorld { ensemble, gateways, dice, .. } = &*world;
     while Instant::now() < end {
         sleep(dice.within(&(Duration::from_millis(5)..T / 2))).await;
         let (at, accident) = (dice.index(gateways.len()), world.storm.accident(dice));
@@ -75,38 +75,38 @@ pub(super) async fn rage(world: Rc<World>, end: Instant) {
     info!("calm");
 }
 
-async fn strike(accident: Accident, ensemble: &Ensemble, wire: &Wire, dice: &Dice) {
-    let underway = if dice.below(2) == 0 { Underway::Arrives } else { Underway::Lost };
+async fn strike(accident: StormFault, ensemble: &SimEnsemble, wire: &Wire, dice: &SeededRng) {
+    let underway = if dice.below(2) == 0 { InFlightFate::Arrives } else { InFlightFate::Lost };
     let while_it_lasts = dice.within(&(Duration::ZERO..T * 3));
     match accident {
-        Accident::LostReply => wire.lose_next_reply(),
-        Accident::LostRequest => wire.lose_next_request(),
-        Accident::Blink => wire.blink(underway),
-        Accident::Disconnect => {
+        StormFault::LostReply => wire.lose_next_reply(),
+        StormFault::LostRequest => wire.lose_next_request(),
+        StormFault::Blink => wire.blink(underway),
+        StormFault::Disconnect => {
             wire.disconnect(underway);
             sleep(while_it_lasts).await;
             wire.reconnect();
         }
-        Accident::Stall => {
+        StormFault::Stall => {
             let directions = [Direction::ToServer, Direction::ToClient, Direction::Both];
             wire.stall(*dice.one_of(&directions));
             sleep(while_it_lasts).await;
             wire.flow();
         }
-        Accident::Expiry => wire.expire(),
-        Accident::Swap => {
+        StormFault::Expiry => wire.expire(),
+        StormFault::Swap => {
             wire.swap_on_reconnect();
             wire.blink(underway);
         }
-        Accident::Slow => wire.delay(Duration::ZERO..dice.within(&(Duration::ZERO..T / 10))),
-        Accident::Outage => {
+        StormFault::Slow => wire.delay(Duration::ZERO..dice.within(&(Duration::ZERO..T / 10))),
+        StormFault::Outage => {
             ensemble.fail();
             sleep(while_it_lasts).await;
             ensemble.recover();
         }
-        Accident::Containers => ensemble.remove_empty_containers(),
-        Accident::Throttle => wire.refuse_watches(1 + u32::try_from(dice.below(4)).unwrap_or_default()),
-        Accident::Theft => {
+        StormFault::Containers => ensemble.remove_empty_containers(),
+        StormFault::Throttle => wire.refuse_watches(1 + u32::try_from(dice.below(4)).unwrap_or_default()),
+        StormFault::Theft => {
             let mut locks = ensemble.paths();
             locks.retain(|path| is_lock(path));
             if !locks.is_empty() {

@@ -3,24 +3,27 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_lock::session::link::{Connect, Kind, Link, Step};
-use fencegate_tests::memory::{Dice, Ensemble, Session, Settings};
+use fencegate_lock::session::link::{MultiOp, NodeKind, ZkClient, ZkConnector};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
 use tokio::{task::spawn_local, time::sleep};
 
-use super::gateway::{Clocks, Gateway, Keeping, Mode, Refused, Scale, T, Tenure, Waits, Want, is_lock, key};
+use super::gateway::{
+    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, Mode, SimGateway, SimRequest, T,
+    WaitPlace, is_lock, key,
+};
 use crate::{plan::ROOT, simulated};
 
-fn want(wait: Duration) -> Want {
-    Want { keys: vec![key("a")], mode: Mode::Exclusive, keeping: Keeping::SentOn, wait }
+fn want(wait: Duration) -> SimRequest {
+    SimRequest { keys: vec![key("a")], mode: Mode::Exclusive, keeping: HoldMode::SentOn, wait }
 }
 
 /// Two gateways; the first one keeps the key, and a request is at work there.
-async fn two(ensemble: &Ensemble) -> (Gateway, Gateway, Tenure) {
-    let scale = Scale { clocks: Clocks::Right, sessions: 1 };
-    let start = |seed| Gateway::start(ensemble, &ensemble.wire(), scale, &Dice::seeded(seed));
+async fn two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuard) {
+    let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
+    let start = |seed| SimGateway::start(ensemble, &ensemble.wire(), scale, &SeededRng::seeded(seed));
     let (holds, other) = (start(7), start(8));
     // Waits for its session.
-    other.granted(&Want { keys: vec![key("b")], ..want(T) }).await.known();
+    other.granted(&SimRequest { keys: vec![key("b")], ..want(T) }).await.known();
     let tenure = holds.granted(&want(T)).await;
     (holds, other, tenure)
 }
@@ -29,17 +32,17 @@ async fn two(ensemble: &Ensemble) -> (Gateway, Gateway, Tenure) {
 fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behind_one_that_waits_here() {
     for waits_before in [false, true] {
         simulated::run(async {
-            let ensemble = Ensemble::start(Settings::default());
+            let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (holds, other, tenure) = two(&ensemble).await;
             let door = other.door();
             let before = spawn_local(async move {
                 if waits_before {
-                    door.acquire(&want(T * 10), Waits::Here).await.expect("its turn in the end").known();
+                    door.acquire(&want(T * 10), WaitPlace::Here).await.expect("its turn in the end").known();
                 }
             });
             sleep(T / 10).await;
-            let told = other.door().acquire(&want(T), Waits::Anywhere).await.map(drop);
-            let Err(Refused::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
+            let told = other.door().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
+            let Err(AcquireError::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
             assert!(holds.is_at(&way) && !other.is_at(&way), "{waits_before}");
             tenure.known();
             drop(tenure);
@@ -50,7 +53,7 @@ fn a_request_is_sent_on_to_the_gateway_that_holds_whether_it_comes_first_or_behi
 }
 
 /// What each member node says, by its name.
-async fn members(looker: &Session) -> HashMap<String, Vec<u8>> {
+async fn members(looker: &SimSession) -> HashMap<String, Vec<u8>> {
     let mut says = HashMap::new();
     for member in looker.children(&folder()).await.expect("there") {
         let (data, _) = looker.data(&format!("{}/{member}", folder())).await.expect("there");
@@ -64,12 +67,12 @@ fn folder() -> String {
 }
 
 /// Takes the lock of the key whose lock node was this one; the new lock node says `says`.
-async fn takes(stranger: &Session, lock: &str, says: &str) {
+async fn takes(stranger: &SimSession, lock: &str, says: &str) {
     let (parent, _) = lock.rsplit_once('/').expect("absolute");
     // The parent may have gone with the last node.
-    drop(stranger.create(parent, b"", Kind::Container).await);
+    drop(stranger.create(parent, b"", NodeKind::Container).await);
     let path = format!("{}0000000000", &lock[..lock.len() - 10]);
-    let steps = [Step::Create { path: &path, data: says.as_bytes(), kind: Kind::Ephemeral }];
+    let steps = [MultiOp::Create { path: &path, data: says.as_bytes(), kind: NodeKind::Ephemeral }];
     stranger.commit(&steps).await.expect("it is free");
 }
 
@@ -79,7 +82,7 @@ async fn takes(stranger: &Session, lock: &str, says: &str) {
 fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
     for deep in [false, true] {
         simulated::run(async {
-            let ensemble = Ensemble::start(Settings::default());
+            let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (holds, other, tenure) = two(&ensemble).await;
             tenure.known();
             drop(tenure);
@@ -96,7 +99,7 @@ fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
                     let elsewhere = gone.into_values().next().expect("it has an address of its own");
                     let name = format!("gw/x-{:016x}", stranger.id());
                     for (path, data, kind) in
-                        [("gw", &b""[..], Kind::Persistent), (&name, &elsewhere, Kind::Ephemeral)]
+                        [("gw", &b""[..], NodeKind::Persistent), (&name, &elsewhere, NodeKind::Ephemeral)]
                     {
                         stranger.create(&format!("{}/{path}", folder()), data, kind).await.expect("new");
                     }
@@ -104,8 +107,8 @@ fn a_lock_node_leads_to_the_member_node_of_its_own_session_only() {
                 }
             };
             takes(&stranger, &lock, &says).await;
-            let told = other.door().acquire(&want(T), Waits::Anywhere).await.map(drop);
-            assert_eq!(told, Err(Refused::Locked), "deep: {deep}");
+            let told = other.door().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
+            assert_eq!(told, Err(AcquireError::Locked), "deep: {deep}");
             assert!(other.stop().await);
         });
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate_policies::key::ResourceKey;
-use fencegate_tests::memory::{Dice, Ensemble, Settings, Wire};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, Wire};
 use tokio::{
     task::spawn_local,
     time::{Instant, sleep, sleep_until, timeout},
@@ -16,26 +16,26 @@ use tracing::info;
 
 use super::{
     gateway::{
-        Clocks, Door, Gateway, Keeping, LEAST_WAIT, Mode, Refused, Scale, T, Tenure, Waits, Want, is_lock,
-        key,
+        AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LEAST_WAIT, Mode, SimGateway,
+        SimRequest, T, WaitPlace, WorkerHandle, is_lock, key,
     },
-    judge::{Judge, Storm},
+    judge::{LockJudge, StormKind},
 };
 
-pub(super) struct World {
-    pub(super) storm: Storm,
-    pub(super) ensemble: Ensemble,
-    pub(super) gateways: Vec<Place>,
-    pub(super) dice: Dice,
+pub(super) struct SimWorld {
+    pub(super) storm: StormKind,
+    pub(super) ensemble: SimEnsemble,
+    pub(super) gateways: Vec<GatewaySlot>,
+    pub(super) dice: SeededRng,
     keys: Vec<ResourceKey>,
-    scale: Scale,
-    pub(super) judge: Judge,
+    scale: GatewaySettings,
+    pub(super) judge: LockJudge,
 }
 
 /// The place of one gateway, whose processes follow each other.
-pub(super) struct Place {
+pub(super) struct GatewaySlot {
     pub(super) wire: Rc<Wire>,
-    process: RefCell<Rc<Gateway>>,
+    process: RefCell<Rc<SimGateway>>,
     /// The time until which the upstream of this gateway does not answer.
     hangs: Cell<Instant>,
 }
@@ -46,23 +46,23 @@ const TRIES: u32 = 3;
 /// The time between two looks of the judge. The judge also looks at every event.
 const LOOK: Duration = Duration::from_millis(25);
 
-impl World {
-    pub(super) fn new(storm: Storm, clocks: Clocks, seed: u64) -> Self {
-        let dice = Dice::seeded(seed);
-        let ensemble = Ensemble::start(Settings {
+impl SimWorld {
+    pub(super) fn new(storm: StormKind, clocks: ClockSpeed, seed: u64) -> Self {
+        let dice = SeededRng::seeded(seed);
+        let ensemble = SimEnsemble::start(EnsembleSettings {
             latency: Duration::ZERO..Duration::from_millis(2),
             containers: Duration::from_secs(1),
             seed: dice.next(),
-            ..Settings::default()
+            ..EnsembleSettings::default()
         });
-        let scale = Scale { clocks, sessions: 1 + dice.index(2) };
+        let scale = GatewaySettings { clocks, sessions: 1 + dice.index(2) };
         let place = |_| {
             let wire = ensemble.wire();
-            let process = Rc::new(Gateway::start(&ensemble, &wire, scale, &dice));
-            Place { wire, process: RefCell::new(process), hangs: Cell::new(Instant::now()) }
+            let process = Rc::new(SimGateway::start(&ensemble, &wire, scale, &dice));
+            GatewaySlot { wire, process: RefCell::new(process), hangs: Cell::new(Instant::now()) }
         };
         let gateways = (0..2 + dice.below(2)).map(place).collect();
-        let (keys, judge) = (["a", "b", "c"].map(key).into(), Judge::new(storm));
+        let (keys, judge) = (["a", "b", "c"].map(key).into(), LockJudge::new(storm));
         Self { storm, ensemble, gateways, dice, keys, scale, judge }
     }
 
@@ -101,7 +101,7 @@ impl World {
     }
 
     /// One request, from asking for its lock to giving it back.
-    async fn request(&self, who: &str, place: &Place) {
+    async fn request(&self, who: &str, place: &GatewaySlot) {
         let want = self.want();
         let began = Instant::now();
         let gone = match self.dice.below(5) {
@@ -111,7 +111,7 @@ impl World {
         let acquired = timeout(gone, self.acquire(who, place, &want)).await;
         // ZooKeeper is given time to answer at each of the steps: here, at the holder, and here again.
         let longest = match want.keeping {
-            Keeping::SentOn => want.wait + LEAST_WAIT * 3,
+            HoldMode::SentOn => want.wait + LEAST_WAIT * 3,
             _ => want.wait.max(LEAST_WAIT),
         };
         if began.elapsed() > longest + Duration::from_millis(1) {
@@ -131,16 +131,16 @@ impl World {
     async fn acquire<'a>(
         &'a self,
         who: &str,
-        here: &'a Place,
-        want: &Want,
-    ) -> Result<(&'a Place, Door, Tenure), Refused> {
+        here: &'a GatewaySlot,
+        want: &SimRequest,
+    ) -> Result<(&'a GatewaySlot, WorkerHandle, GrantGuard), AcquireError> {
         let (began, here_door) = (Instant::now(), here.gateway().door());
-        let mut tries = if want.keeping == Keeping::SentOn { TRIES } else { 0 };
-        let left = || Want { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
+        let mut tries = if want.keeping == HoldMode::SentOn { TRIES } else { 0 };
+        let left = || SimRequest { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
         loop {
-            let waits = if tries > 0 && is_alone(want) { Waits::Anywhere } else { Waits::Here };
+            let waits = if tries > 0 && is_alone(want) { WaitPlace::Anywhere } else { WaitPlace::Here };
             let way = match here_door.acquire(&left(), waits).await {
-                Err(Refused::Elsewhere(way)) => way,
+                Err(AcquireError::Elsewhere(way)) => way,
                 other => return other.map(|tenure| (here, here_door, tenure)),
             };
             info!("{who} is sent on");
@@ -150,12 +150,12 @@ impl World {
                 // request.
                 Some(place) => {
                     let door = place.gateway().door();
-                    door.acquire(&left(), Waits::AtHolder).await.map(|tenure| (place, door, tenure))
+                    door.acquire(&left(), WaitPlace::AtHolder).await.map(|tenure| (place, door, tenure))
                 }
-                None => Err(Refused::NotHolder),
+                None => Err(AcquireError::NotHolder),
             };
             match answer {
-                Err(Refused::NotHolder) => {
+                Err(AcquireError::NotHolder) => {
                     here_door.forget(&want.keys[0], &way);
                     tries = if left().wait.is_zero() { 0 } else { tries - 1 };
                 }
@@ -165,7 +165,14 @@ impl World {
     }
 
     /// Sends dispatches while the tenure allows it, and holds the lock during that time.
-    async fn work(&self, who: &str, place: &Place, door: &Door, want: &Want, tenure: Tenure) {
+    async fn work(
+        &self,
+        who: &str,
+        place: &GatewaySlot,
+        door: &WorkerHandle,
+        want: &SimRequest,
+        tenure: GrantGuard,
+    ) {
         let mut number = None;
         while let Some((token, permission)) = door.dispatch(&tenure) {
             let permit = tenure.permit();
@@ -190,21 +197,21 @@ impl World {
         }
     }
 
-    fn want(&self) -> Want {
+    fn want(&self) -> SimRequest {
         let dice = &self.dice;
         if dice.below(5) == 0 {
-            return Want { wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]), ..one_node() };
+            return SimRequest { wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]), ..one_node() };
         }
         if dice.below(5) == 0 {
             let wait = *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]);
             // Some requests ask for the key in another way.
             let keeping = match dice.below(16) {
-                0 => Keeping::Permits(3),
-                1 => Keeping::Strict,
-                2 => Keeping::Cached,
-                _ => Keeping::Permits(PERMITS),
+                0 => HoldMode::Permits(3),
+                1 => HoldMode::Strict,
+                2 => HoldMode::Cached,
+                _ => HoldMode::Permits(PERMITS),
             };
-            return Want { wait, keeping, ..permits() };
+            return SimRequest { wait, keeping, ..permits() };
         }
         let (first, others) = (dice.index(3), 1 + dice.index(2));
         let mut keys = vec![self.keys[first].clone()];
@@ -212,10 +219,10 @@ impl World {
             keys.push(self.keys[(first + others) % 3].clone());
             keys.sort_unstable();
         }
-        Want {
+        SimRequest {
             keys,
             mode: if dice.below(3) == 0 { Mode::Shared } else { Mode::Exclusive },
-            keeping: *dice.one_of(&[Keeping::Strict, Keeping::Cached, Keeping::SentOn, Keeping::SentOn]),
+            keeping: *dice.one_of(&[HoldMode::Strict, HoldMode::Cached, HoldMode::SentOn, HoldMode::SentOn]),
             wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]),
         }
     }
@@ -231,7 +238,7 @@ impl World {
             info!("restart of gateway {at}");
             self.stop(at).await;
             let place = &self.gateways[at];
-            let anew = Gateway::start(&self.ensemble, &place.wire, self.scale, &self.dice);
+            let anew = SimGateway::start(&self.ensemble, &place.wire, self.scale, &self.dice);
             place.process.replace(Rc::new(anew));
         }
     }
@@ -246,10 +253,11 @@ impl World {
     async fn calm(&self) {
         sleep(T * 3).await;
         for at in 0..self.gateways.len() {
-            let alone = |key: &ResourceKey, keeping| Want { keys: vec![key.clone()], keeping, ..one_node() };
-            let both = |key| [alone(key, Keeping::Strict), alone(key, Keeping::Cached)];
+            let alone =
+                |key: &ResourceKey, keeping| SimRequest { keys: vec![key.clone()], keeping, ..one_node() };
+            let both = |key| [alone(key, HoldMode::Strict), alone(key, HoldMode::Cached)];
             for want in self.keys.iter().flat_map(both).chain([one_node(), permits()]) {
-                match self.gateways[at].gateway().door().acquire(&want, Waits::Here).await {
+                match self.gateways[at].gateway().door().acquire(&want, WaitPlace::Here).await {
                     Ok(tenure) => tenure.known(),
                     Err(refused) => self.judge.find(format!("gateway {at} in the calm: {want:?}: {refused}")),
                 }
@@ -275,28 +283,28 @@ impl World {
 }
 
 /// A request for the node that gateways share with programs.
-fn one_node() -> Want {
-    Want { keys: vec![key("d")], mode: Mode::Exclusive, keeping: Keeping::OneNode, wait: T * 2 }
+fn one_node() -> SimRequest {
+    SimRequest { keys: vec![key("d")], mode: Mode::Exclusive, keeping: HoldMode::OneNode, wait: T * 2 }
 }
 
 /// A request for a key with permits.
-fn permits() -> Want {
-    Want { keys: vec![key("e")], keeping: Keeping::Permits(PERMITS), ..one_node() }
+fn permits() -> SimRequest {
+    SimRequest { keys: vec![key("e")], keeping: HoldMode::Permits(PERMITS), ..one_node() }
 }
 
 const PERMITS: u16 = 2;
 
 /// A request for several keys, or for a shared lock, is never sent on.
-fn is_alone(want: &Want) -> bool {
+fn is_alone(want: &SimRequest) -> bool {
     want.keys.len() == 1 && want.mode == Mode::Exclusive
 }
 
-impl Place {
+impl GatewaySlot {
     pub(super) fn upstream_hangs(&self, duration: Duration) {
         self.hangs.set(Instant::now() + duration);
     }
 
-    fn gateway(&self) -> Rc<Gateway> {
+    fn gateway(&self) -> Rc<SimGateway> {
         self.process.borrow().clone()
     }
 }

@@ -3,19 +3,21 @@
 use std::{cell::Cell, rc::Rc};
 
 use fencegate_lock::{
-    not_granted::NotGranted,
-    recipe::{grant::Stop, set::SetAttempt},
-    session::link::{Kind, Link, Step},
+    not_granted::GrantError,
+    recipe::{grant::LockAttemptError, set::SetAttempt},
+    session::link::{MultiOp, NodeKind, ZkClient},
 };
 use fencegate_policies::plan::{Hold, LockSite, Mode};
-use fencegate_tests::memory::{Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use super::stage::{T, count, nodes, registered};
 use crate::{
-    doctored::{Asked, Doctor, Fate, Handle, Library, Locks, key, unanswered},
+    doctored::{
+        FaultInjector, FaultyClient, FaultySession, LockSide, RequestFate, SessionRequest, key, unanswered,
+    },
     simulated,
-    supervised::{Asker, Supervised},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
 const KEYS: [&str; 2] = ["a", "b"];
@@ -24,9 +26,10 @@ const KEYS: [&str; 2] = ["a", "b"];
 fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
     for stolen in 0..2 {
         simulated::run(async {
-            let ensemble = Ensemble::start(Settings::default());
-            let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: Doctor::new() };
-            let locks = Locks::over(library).await;
+            let ensemble = SimEnsemble::start(EnsembleSettings::default());
+            let library =
+                FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
+            let locks = LockSide::over(library).await;
             let held = locks.acquire(&KEYS, Hold::Strict).await.expect("free");
             let dispatch = held.dispatch().expect("it holds");
             // Its watches are set only after a while: most holders are done sooner.
@@ -46,37 +49,40 @@ fn a_holder_of_a_set_is_told_of_each_node_that_somebody_removes() {
 #[test]
 fn nodes_of_two_transactions_are_no_set() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
+        let session = SupervisedSession::start(T).await;
         // The folders of the keys are there.
         let live = session.live();
         let before = begin(&session).await;
-        before.acquire(&mut Asker::default()).await.expect("free");
+        before.acquire(&mut WaitingRequest::default()).await.expect("free");
         let held = nodes(&session);
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
         session.doctor.rules(move |asked| match asked {
-            Asked::Commit { steps } if still.get() && steps.iter().all(is_sequential) => {
-                Fate::Done(unanswered())
+            SessionRequest::Commit { steps } if still.get() && steps.iter().all(is_sequential) => {
+                RequestFate::Done(unanswered())
             }
-            Asked::Children { .. } if still.get() => Fate::Refused(unanswered()),
-            _ => Fate::Passes,
+            SessionRequest::Children { .. } if still.get() => RequestFate::Refused(unanswered()),
+            _ => RequestFate::Passes,
         });
         let set = begin(&session).await;
-        let asker = &mut Asker::default();
+        let asker = &mut WaitingRequest::default();
         let (told, ()) = tokio::join!(set.acquire(asker), async {
             sleep(T / 4).await;
             let mut made = nodes(&session);
             made.retain(|path| !held.contains(path));
-            session.doctor.rules(|_| Fate::Passes);
+            session.doctor.rules(|_| RequestFate::Passes);
             let again: Vec<_> = made.iter().map(|path| &path[..path.len() - 10]).collect();
-            let steps =
-                again.iter().map(|path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential });
+            let steps = again.iter().map(|path| MultiOp::Create {
+                path,
+                data: b"",
+                kind: NodeKind::EphemeralSequential,
+            });
             live.link.commit(&steps.collect::<Vec<_>>()).await.expect("made");
             session.ensemble.steal(&made[0]);
             deaf.set(false);
             before.clear().await;
         });
-        assert!(matches!(told, Err(Stop::NotGranted(NotGranted::Lost))), "{told:?}");
+        assert!(matches!(told, Err(LockAttemptError::NotGranted(GrantError::Lost))), "{told:?}");
         set.clear().await;
         assert_eq!(nodes(&session), [""; 0]);
         drop((before, set, live));
@@ -84,7 +90,7 @@ fn nodes_of_two_transactions_are_no_set() {
     });
 }
 
-async fn begin(session: &Supervised) -> SetAttempt<Handle> {
+async fn begin(session: &SupervisedSession) -> SetAttempt<FaultySession> {
     let keys = KEYS.map(|name| (key(name), LockSite::Native));
     SetAttempt::begin(&session.live(), &keys, Mode::Exclusive).await.expect("room")
 }
@@ -93,12 +99,12 @@ async fn begin(session: &Supervised) -> SetAttempt<Handle> {
 #[test]
 fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
-        let (first, asker) = (begin(&session).await, &mut Asker::default());
+        let session = SupervisedSession::start(T).await;
+        let (first, asker) = (begin(&session).await, &mut WaitingRequest::default());
         let granted = first.acquire(asker).await.expect("free");
         assert!(!granted.contended);
         let asked = count(&session, |_| true);
-        let (second, asker) = (begin(&session).await, &mut Asker::default());
+        let (second, asker) = (begin(&session).await, &mut WaitingRequest::default());
         let (granted, ()) = tokio::join!(second.acquire(asker), async {
             sleep(T / 2).await;
             // Another list and a watch at the first key, where it stands in line.
@@ -114,24 +120,24 @@ fn a_set_whose_parents_are_there_is_one_transaction_and_a_look_at_each_key() {
 
 #[test]
 fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
-    for fate in [Fate::Done(unanswered()), Fate::Refused(unanswered())] {
+    for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             // Makes the folders of the keys.
             let before = begin(&session).await;
-            before.acquire(&mut Asker::default()).await.expect("free");
+            before.acquire(&mut WaitingRequest::default()).await.expect("free");
             before.clear().await;
             drop(before);
             let asked = Cell::new(0);
             let answer = fate.clone();
             session.doctor.rules(move |what| match what {
-                Asked::Commit { steps } if steps.iter().all(is_sequential) => {
+                SessionRequest::Commit { steps } if steps.iter().all(is_sequential) => {
                     asked.set(asked.get() + 1);
-                    if asked.get() < 2 { answer.clone() } else { Fate::Passes }
+                    if asked.get() < 2 { answer.clone() } else { RequestFate::Passes }
                 }
-                _ => Fate::Passes,
+                _ => RequestFate::Passes,
             });
-            let (set, asker) = (begin(&session).await, &mut Asker::default());
+            let (set, asker) = (begin(&session).await, &mut WaitingRequest::default());
             set.acquire(asker).await.unwrap_or_else(|stop| panic!("{fate:?}: {stop:?}"));
             assert_eq!(nodes(&session).len(), 2, "{fate:?}");
             set.clear().await;
@@ -145,9 +151,9 @@ fn a_set_that_does_not_hear_of_its_nodes_looks_for_them() {
 #[test]
 fn the_nodes_of_a_set_that_is_dropped_may_still_hold() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
+        let session = SupervisedSession::start(T).await;
         let set = begin(&session).await;
-        set.acquire(&mut Asker::default()).await.expect("free");
+        set.acquire(&mut WaitingRequest::default()).await.expect("free");
         drop(set);
         sleep(T * 10).await;
         assert_eq!((nodes(&session).len(), registered(&session).0), (2, 1));
@@ -155,6 +161,6 @@ fn the_nodes_of_a_set_that_is_dropped_may_still_hold() {
     });
 }
 
-fn is_sequential(step: &Step<'_>) -> bool {
-    matches!(step, Step::Create { kind: Kind::EphemeralSequential, .. })
+fn is_sequential(step: &MultiOp<'_>) -> bool {
+    matches!(step, MultiOp::Create { kind: NodeKind::EphemeralSequential, .. })
 }

@@ -2,29 +2,29 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{Kind, Link};
+use fencegate_lock::session::link::{NodeKind, ZkClient};
 use tokio::time::timeout;
 
-use super::stage::{Lock, T, above, attempt, count, hold, nodes};
+use super::stage::{LockKind, T, above, attempt, count, hold, nodes};
 use crate::{
-    doctored::{Asked, Fate, is_heartbeat, throttled},
+    doctored::{RequestFate, SessionRequest, is_heartbeat, throttled},
     simulated,
-    supervised::{Asker, Supervised},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
 /// Somebody came before the holder left, and the parent stays: the next request of ours expects it.
 #[test]
 fn a_parent_that_could_not_be_removed_is_known_to_be_there() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
-        let holds = hold(&session, Lock::Native).await;
+        let session = SupervisedSession::start(T).await;
+        let holds = hold(&session, LockKind::Native).await;
         let stranger = session.stranger().await;
         let path = format!("{}/_c_0-w-", above(&nodes(&session)[0]));
-        stranger.create(&path, b"", Kind::EphemeralSequential).await.expect("made");
+        stranger.create(&path, b"", NodeKind::EphemeralSequential).await.expect("made");
         holds.clear().await;
-        let with_its_parent = count(&session, |asked| matches!(asked, Asked::Commit { .. }));
+        let with_its_parent = count(&session, |asked| matches!(asked, SessionRequest::Commit { .. }));
         let waits = attempt(&session, "a").await;
-        let asked = timeout(T / 4, waits.acquire(&mut Asker::default())).await;
+        let asked = timeout(T / 4, waits.acquire(&mut WaitingRequest::default())).await;
         assert!(asked.is_err(), "the stranger holds");
         assert_eq!((with_its_parent.get(), nodes(&session).len()), (0, 2));
         waits.clear().await;
@@ -37,23 +37,25 @@ fn a_parent_that_could_not_be_removed_is_known_to_be_there() {
 #[test]
 fn who_is_refused_removes_no_parent_that_it_has_not_made() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
-        let holds = hold(&session, Lock::Native).await;
+        let session = SupervisedSession::start(T).await;
+        let holds = hold(&session, LockKind::Native).await;
         let removes = Rc::new(Cell::new(0));
         let counted = removes.clone();
         session.doctor.rules(move |asked| match asked {
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Refused(throttled()),
-            Asked::Commit { .. } if !is_heartbeat(asked) => {
-                counted.set(counted.get() + 1);
-                Fate::Passes
+            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+                RequestFate::Refused(throttled())
             }
-            _ => Fate::Passes,
+            SessionRequest::Commit { .. } if !is_heartbeat(asked) => {
+                counted.set(counted.get() + 1);
+                RequestFate::Passes
+            }
+            _ => RequestFate::Passes,
         });
         let refused = attempt(&session, "a").await;
-        let told = refused.acquire(&mut Asker::default()).await;
+        let told = refused.acquire(&mut WaitingRequest::default()).await;
         assert!(told.is_err() && removes.get() == 0, "{told:?}");
         refused.clear().await;
-        session.doctor.rules(|_| Fate::Passes);
+        session.doctor.rules(|_| RequestFate::Passes);
         holds.clear().await;
         drop((refused, holds));
         session.end().await;

@@ -1,20 +1,20 @@
 //! What the nodes of a kept key say to others: who holds alone names its gateway, so that requests can be sent on to it.
 
-use fencegate_lock::{recipe::attempt::Attempt, session::link::Link};
-use fencegate_policies::plan::{Foreign, LockSite, Mode};
+use fencegate_lock::{recipe::attempt::Attempt, session::link::ZkClient};
+use fencegate_policies::plan::{ForeignLayout, LockSite, Mode};
 
 use super::stage::T;
 use crate::{
     doctored::key,
     simulated,
-    supervised::{Asker, Supervised},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
 #[test]
 fn only_who_holds_a_native_lock_alone_names_its_gateway_for_requests() {
-    let curator = LockSite::Foreign { layout: Foreign::CuratorReadWrite, path: "/app/locks/a".into() };
+    let curator = LockSite::Foreign { layout: ForeignLayout::CuratorReadWrite, path: "/app/locks/a".into() };
     simulated::run(async {
-        let session = Supervised::start(T).await;
+        let session = SupervisedSession::start(T).await;
         let live = session.live();
         // Among other programs' nodes it tells people whose node this is.
         let (signature, member) = (live.signature().to_vec(), live.member.as_bytes().to_vec());
@@ -25,7 +25,7 @@ fn only_who_holds_a_native_lock_alone_names_its_gateway_for_requests() {
             (curator, Mode::Shared, member),
         ] {
             let attempt = Attempt::begin(&live, &key("a"), &site, mode).await.expect("room").signed();
-            let granted = attempt.acquire(&mut Asker::default()).await.expect("free");
+            let granted = attempt.acquire(&mut WaitingRequest::default()).await.expect("free");
             let (said, _) = live.link.data(&granted.nodes[0]).await.expect("it holds");
             assert_eq!(said, says, "{site:?} {mode:?}");
             attempt.clear().await;

@@ -2,15 +2,15 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::recipe::{attempt::Attempt, exclusive_node::ExclusiveNode, semaphore::Semaphore};
+use fencegate_lock::recipe::{attempt::Attempt, exclusive_node::ExclusiveNode, semaphore::SemaphoreAttempt};
 use fencegate_policies::{
     permits::Permits,
     plan::{LockSite, Mode},
 };
 
 use crate::{
-    doctored::{Asked, Fate, Handle, is_heartbeat, key},
-    supervised::{Asker, Supervised},
+    doctored::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
 pub(super) const T: Duration = Duration::from_secs(2);
@@ -19,52 +19,52 @@ pub(super) const T: Duration = Duration::from_secs(2);
 pub(super) const SHARED: &str = "/app/a";
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Lock {
+pub(super) enum LockKind {
     Native,
     Shared,
     Permit,
 }
 
 /// Each kind, and the number of names that its nodes have.
-pub(super) const ALL: [(Lock, usize); 3] = [
-    (Lock::Native, 1),
+pub(super) const ALL: [(LockKind, usize); 3] = [
+    (LockKind::Native, 1),
     // Each stands in line, and has a node beside it.
-    (Lock::Shared, 2),
-    (Lock::Permit, 2),
+    (LockKind::Shared, 2),
+    (LockKind::Permit, 2),
 ];
 
 /// A lock that is held.
-pub(super) enum Held {
-    One(Attempt<Handle>),
-    Shared(ExclusiveNode<Handle>),
-    Permit(Semaphore<Handle>),
+pub(super) enum HeldLock {
+    One(Attempt<FaultySession>),
+    Shared(ExclusiveNode<FaultySession>),
+    Permit(SemaphoreAttempt<FaultySession>),
 }
 
-pub(super) async fn hold(session: &Supervised, lock: Lock) -> Held {
-    let (live, key, asker) = (session.live(), key("a"), &mut Asker::default());
+pub(super) async fn hold(session: &SupervisedSession, lock: LockKind) -> HeldLock {
+    let (live, key, asker) = (session.live(), key("a"), &mut WaitingRequest::default());
     let (held, granted) = match lock {
-        Lock::Native => {
+        LockKind::Native => {
             let one = Attempt::begin(&live, &key, &LockSite::Native, Mode::Exclusive).await.expect("room");
             let granted = one.acquire(asker).await;
-            (Held::One(one), granted)
+            (HeldLock::One(one), granted)
         }
-        Lock::Shared => {
+        LockKind::Shared => {
             let shared = ExclusiveNode::begin(&live, &key, SHARED).await.expect("room");
             let granted = shared.acquire(asker).await;
-            (Held::Shared(shared), granted)
+            (HeldLock::Shared(shared), granted)
         }
-        Lock::Permit => {
+        LockKind::Permit => {
             let permits = Permits::new(2).expect("within bounds");
-            let permit = Semaphore::begin(&live, &key, permits).await.expect("room");
+            let permit = SemaphoreAttempt::begin(&live, &key, permits).await.expect("room");
             let granted = permit.acquire(asker).await;
-            (Held::Permit(permit), granted)
+            (HeldLock::Permit(permit), granted)
         }
     };
     granted.unwrap_or_else(|stop| panic!("{lock:?}: {stop:?}"));
     held
 }
 
-impl Held {
+impl HeldLock {
     pub(super) async fn clear(&self) {
         match self {
             Self::One(one) => one.clear().await,
@@ -83,32 +83,32 @@ impl Held {
 }
 
 /// An attempt at a native key, which has sent nothing yet.
-pub(super) async fn attempt(session: &Supervised, name: &str) -> Attempt<Handle> {
+pub(super) async fn attempt(session: &SupervisedSession, name: &str) -> Attempt<FaultySession> {
     let begun = Attempt::begin(&session.live(), &key(name), &LockSite::Native, Mode::Exclusive).await;
     begun.expect("room")
 }
 
 /// The paths of all lock nodes.
-pub(super) fn nodes(session: &Supervised) -> Vec<String> {
+pub(super) fn nodes(session: &SupervisedSession) -> Vec<String> {
     let mut nodes = session.lock_nodes();
     nodes.extend(session.ensemble.seen(SHARED).map(|_| SHARED.to_owned()));
     nodes
 }
 
 /// Counts what the session asks from now on, but for its heartbeats.
-pub(super) fn count(session: &Supervised, counts: fn(Asked<'_>) -> bool) -> Rc<Cell<u32>> {
+pub(super) fn count(session: &SupervisedSession, counts: fn(SessionRequest<'_>) -> bool) -> Rc<Cell<u32>> {
     let counted = Rc::<Cell<u32>>::default();
     let count = counted.clone();
     session.doctor.rules(move |asked| {
         count.set(count.get() + u32::from(!is_heartbeat(asked) && counts(asked)));
         assert!(count.get() < 1000, "again and again, without a pause");
-        Fate::Passes
+        RequestFate::Passes
     });
     counted
 }
 
 /// The attempts that the session knows of, and the bytes of their paths.
-pub(super) fn registered(session: &Supervised) -> (usize, usize) {
+pub(super) fn registered(session: &SupervisedSession) -> (usize, usize) {
     let registry = &session.live().registry;
     (registry.nodes(), registry.bytes())
 }

@@ -2,40 +2,42 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::link::{Kind, Link};
+use fencegate_lock::session::link::{NodeKind, ZkClient};
 use tokio::time::{sleep, timeout};
 
-use super::stage::{Lock, T, above, attempt, hold, nodes};
+use super::stage::{LockKind, T, above, attempt, hold, nodes};
 use crate::{
-    doctored::{Asked, Fate, unanswered},
+    doctored::{RequestFate, SessionRequest, unanswered},
     simulated,
-    supervised::{Asker, Supervised},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
 /// The client library has repeated a create, and both were done.
 #[test]
 fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
+        let session = SupervisedSession::start(T).await;
         // Both are made below a parent that is there.
         let stranger = session.stranger().await;
-        let before = hold(&session, Lock::Native).await;
+        let before = hold(&session, LockKind::Native).await;
         let parent = above(&nodes(&session)[0]);
         let deaf = Rc::new(Cell::new(true));
         let still = deaf.clone();
         session.doctor.rules(move |asked| match asked {
             // After the create nothing is heard for a while.
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(unanswered()),
-            Asked::Children { .. } if still.get() => Fate::Refused(unanswered()),
-            _ => Fate::Passes,
+            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+                RequestFate::Done(unanswered())
+            }
+            SessionRequest::Children { .. } if still.get() => RequestFate::Refused(unanswered()),
+            _ => RequestFate::Passes,
         });
-        let (twice, asker) = (attempt(&session, "a").await, &mut Asker::default());
+        let (twice, asker) = (attempt(&session, "a").await, &mut WaitingRequest::default());
         let (granted, ()) = tokio::join!(twice.acquire(asker), async {
             sleep(T / 4).await;
             let ours = nodes(&session).pop().expect("the later one of two");
-            session.doctor.rules(|_| Fate::Passes);
+            session.doctor.rules(|_| RequestFate::Passes);
             let again = &ours[..ours.len() - 10];
-            session.live().link.create(again, b"", Kind::EphemeralSequential).await.expect("made");
+            session.live().link.create(again, b"", NodeKind::EphemeralSequential).await.expect("made");
             assert_eq!(stranger.children(&parent).await.expect("there").len(), 3);
             deaf.set(false);
             sleep(T / 4).await;
@@ -54,20 +56,22 @@ fn of_two_nodes_of_one_attempt_the_lower_one_holds_and_the_other_one_goes() {
 #[test]
 fn who_gives_up_while_it_looks_for_its_node_finds_it_and_removes_it() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
-        let holds = hold(&session, Lock::Native).await;
+        let session = SupervisedSession::start(T).await;
+        let holds = hold(&session, LockKind::Native).await;
         let fails = Rc::new(Cell::new(u32::MAX));
         let failing = fails.clone();
         session.doctor.rules(move |asked| match asked {
-            Asked::Create { kind: Kind::EphemeralSequential, .. } => Fate::Done(unanswered()),
-            Asked::Children { .. } if failing.get() > 0 => {
-                failing.set(failing.get() - 1);
-                Fate::Refused(unanswered())
+            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+                RequestFate::Done(unanswered())
             }
-            _ => Fate::Passes,
+            SessionRequest::Children { .. } if failing.get() > 0 => {
+                failing.set(failing.get() - 1);
+                RequestFate::Refused(unanswered())
+            }
+            _ => RequestFate::Passes,
         });
         let waits = attempt(&session, "a").await;
-        let given_up = timeout(T / 4, waits.acquire(&mut Asker::default())).await;
+        let given_up = timeout(T / 4, waits.acquire(&mut WaitingRequest::default())).await;
         assert!(given_up.is_err() && nodes(&session).len() == 2);
         fails.set(2);
         waits.clear().await;

@@ -1,9 +1,9 @@
 //! A request that waits asks the server only what it needs, and is granted only when its session is proven.
 
 use fencegate_lock::{
-    bounds::{MOST_BYTES, OWN_BYTES},
-    not_granted::NotGranted,
-    recipe::{attempt::Attempt, semaphore::Semaphore},
+    bounds::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES},
+    not_granted::GrantError,
+    recipe::{attempt::Attempt, semaphore::SemaphoreAttempt},
 };
 use fencegate_policies::{
     permits::Permits,
@@ -11,26 +11,27 @@ use fencegate_policies::{
 };
 use tokio::time::{sleep, timeout};
 
-use super::stage::{ALL, Lock, T, attempt, count, hold, nodes};
+use super::stage::{ALL, LockKind, T, attempt, count, hold, nodes};
 use crate::{
-    doctored::{Asked, Fate, Handle, is_heartbeat, key, throttled},
+    doctored::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key, throttled},
     simulated,
-    supervised::{Asker, Supervised},
+    supervised::{SupervisedSession, WaitingRequest},
 };
 
-async fn semaphore(session: &Supervised) -> Semaphore<Handle> {
+async fn semaphore(session: &SupervisedSession) -> SemaphoreAttempt<FaultySession> {
     let permits = Permits::new(2).expect("within bounds");
-    Semaphore::begin(&session.live(), &key("a"), permits).await.expect("room")
+    SemaphoreAttempt::begin(&session.live(), &key("a"), permits).await.expect("room")
 }
 
 /// Only a request that may be sent on to the holder's gateway reads who holds.
 #[test]
 fn who_waits_here_does_not_ask_who_holds() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
-        let holds = hold(&session, Lock::Native).await;
-        let reads = count(&session, |asked| matches!(asked, Asked::Data { path } if path.contains("-w-")));
-        let (waits, asker) = (attempt(&session, "a").await, &mut Asker::default());
+        let session = SupervisedSession::start(T).await;
+        let holds = hold(&session, LockKind::Native).await;
+        let reads =
+            count(&session, |asked| matches!(asked, SessionRequest::Data { path } if path.contains("-w-")));
+        let (waits, asker) = (attempt(&session, "a").await, &mut WaitingRequest::default());
         let (granted, ()) = tokio::join!(waits.acquire(asker), async {
             sleep(T).await;
             holds.clear().await;
@@ -47,12 +48,13 @@ fn who_waits_here_does_not_ask_who_holds() {
 #[test]
 fn who_finds_no_permit_free_waits_for_one_and_does_not_ask_again_and_again() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
-        let (first, second) = (hold(&session, Lock::Permit).await, hold(&session, Lock::Permit).await);
+        let session = SupervisedSession::start(T).await;
+        let (first, second) =
+            (hold(&session, LockKind::Permit).await, hold(&session, LockKind::Permit).await);
         let place = nodes(&session).into_iter().find(|path| path.contains("-s2-")).expect("in line");
         session.ensemble.steal(&place);
         let asked = count(&session, |_| true);
-        let (third, asker) = (semaphore(&session).await, &mut Asker::default());
+        let (third, asker) = (semaphore(&session).await, &mut WaitingRequest::default());
         let (granted, ()) = tokio::join!(third.acquire(asker), async {
             sleep(T).await;
             assert!(asked.get() < 10, "{} requests in {T:?}", asked.get());
@@ -71,10 +73,10 @@ fn who_finds_no_permit_free_waits_for_one_and_does_not_ask_again_and_again() {
 #[test]
 fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
+        let session = SupervisedSession::start(T).await;
         let mut versions = Vec::new();
         for _ in 0..12 {
-            let held = hold(&session, Lock::Permit).await;
+            let held = hold(&session, LockKind::Permit).await;
             let permit = nodes(&session).into_iter().find(|path| path.contains("/permit-")).expect("held");
             versions.push(session.ensemble.seen(&permit).expect("there").version);
             held.clear().await;
@@ -90,10 +92,10 @@ fn the_nodes_of_a_permit_have_different_versions_and_small_ones() {
 fn nothing_is_granted_before_the_session_is_proven() {
     for (lock, _) in ALL {
         simulated::run(async {
-            let session = Supervised::start(T).await;
+            let session = SupervisedSession::start(T).await;
             session.doctor.rules(|asked| match is_heartbeat(asked) {
-                true => Fate::Refused(throttled()),
-                false => Fate::Passes,
+                true => RequestFate::Refused(throttled()),
+                false => RequestFate::Passes,
             });
             let proof = session.live().proof.clone();
             let clock = session.live().clock.clone();
@@ -102,7 +104,7 @@ fn nothing_is_granted_before_the_session_is_proven() {
             }
             let mut asked = Box::pin(hold(&session, lock));
             assert!(timeout(T / 10, &mut asked).await.is_err(), "{lock:?}: granted");
-            session.doctor.rules(|_| Fate::Passes);
+            session.doctor.rules(|_| RequestFate::Passes);
             let held = timeout(T, asked).await.expect("it is proven");
             held.clear().await;
             drop((held, proof, clock));
@@ -115,10 +117,10 @@ fn nothing_is_granted_before_the_session_is_proven() {
 #[test]
 fn the_last_byte_of_the_room_for_paths_is_given_and_no_more() {
     simulated::run(async {
-        let session = Supervised::start(T).await;
+        let session = SupervisedSession::start(T).await;
         let mut begun = Vec::new();
         let live = session.live();
-        let left = || MOST_BYTES - OWN_BYTES - live.registry.bytes();
+        let left = || MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES - live.registry.bytes();
         let named = |length: usize| format!("{:0>length$}", 0);
         begun.push(attempt(&session, &named(100)).await);
         let without_name = live.registry.bytes() - 100;
@@ -129,7 +131,7 @@ fn the_last_byte_of_the_room_for_paths_is_given_and_no_more() {
         begun.push(attempt(&session, &named(left() - without_name)).await);
         assert_eq!(left(), 0);
         let refused = Attempt::begin(&live, &key("a"), &LockSite::Native, Mode::Exclusive).await.map(drop);
-        assert!(matches!(refused, Err(NotGranted::KeyLimit(_))), "{refused:?}");
+        assert!(matches!(refused, Err(GrantError::KeyLimit(_))), "{refused:?}");
         drop((begun, live));
         session.end().await;
     });

@@ -2,42 +2,47 @@
 
 use fencegate_lock::{
     once::{
-        Came,
-        denied::Denied,
-        record::State,
-        unresolved::{self, Trouble},
+        OperationOutcome,
+        denied::AdmitOperationError,
+        record::OperationState,
+        unresolved::{self, ResolveOperationError},
     },
     session::paths::Paths,
 };
 
-use super::stage::{Stage, T, id, looker};
+use super::stage::{OperationFixture, T, id, looker};
 use crate::{plan::ROOT, simulated};
 
 #[test]
 fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
     simulated::run(async {
         for done in [true, false] {
-            let stage = Stage::set().await;
+            let stage = OperationFixture::set().await;
             let wanted = stage.operation(1);
             let running = stage.admit(&wanted).await.expect("new");
             let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
             let open = unresolved::one(&operator, &paths, 0, &id(1).reference()).await.expect("unknown");
             assert_eq!(open.reference, id(1).reference());
             open.resolve(&operator, done).await.expect("written");
-            running.came(Came::Done(200)).await;
+            running.came(OperationOutcome::Done(200)).await;
             let (state, version) = stage.written(&wanted).await;
             match state {
-                State::Done { status, .. } => assert_eq!((done, status), (true, None)),
-                State::Aborted { .. } => assert!(!done),
+                OperationState::Done { status, .. } => assert_eq!((done, status), (true, None)),
+                OperationState::Aborted { .. } => assert!(!done),
                 other => panic!("{other:?}"),
             }
             assert_eq!(version, 1);
             let again = open.resolve(&operator, true).await;
-            assert!(matches!(again, Err(Trouble::Write { .. })), "{again:?}");
+            assert!(matches!(again, Err(ResolveOperationError::Write { .. })), "{again:?}");
             if done {
-                assert_eq!(stage.denied(&wanted).await, Denied::Done { status: None });
+                assert_eq!(stage.denied(&wanted).await, AdmitOperationError::Done { status: None });
             } else {
-                stage.admit(&wanted).await.expect("nothing was sent").came(Came::Nothing).await;
+                stage
+                    .admit(&wanted)
+                    .await
+                    .expect("nothing was sent")
+                    .came(OperationOutcome::NotExecuted)
+                    .await;
             }
             stage.leave().await;
         }
@@ -47,18 +52,18 @@ fn what_an_operator_says_counts_and_the_gateway_writes_nothing_over_it() {
 #[test]
 fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = OperationFixture::set().await;
         let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
         let listed = async || {
             let all = unresolved::all(&operator, &paths, 0).await.expect("listed");
             all.iter().map(|open| (open.reference.clone(), open.may_run)).collect::<Vec<_>>()
         };
         assert_eq!(listed().await, [], "there is no folder yet");
-        stage.admit(&stage.operation(1)).await.expect("new").came(Came::Done(200)).await;
+        stage.admit(&stage.operation(1)).await.expect("new").came(OperationOutcome::Done(200)).await;
         drop(stage.admit(&stage.operation(2)).await.expect("new"));
         assert_eq!(listed().await, [(id(2).reference(), true)]);
         let reference = id(2).reference();
-        let Stage { locks, tenure, .. } = stage;
+        let OperationFixture { locks, tenure, .. } = stage;
         tenure.known();
         drop(tenure);
         tokio::time::sleep(T / 10).await;
@@ -70,7 +75,7 @@ fn an_operation_may_run_for_as_long_as_its_lock_is_held() {
 #[test]
 fn an_operation_is_found_by_its_whole_reference_only() {
     simulated::run(async {
-        let stage = Stage::set().await;
+        let stage = OperationFixture::set().await;
         drop(stage.admit(&stage.operation(1)).await.expect("new"));
         let (operator, paths) = (looker(&stage.ensemble).await, Paths::below(ROOT));
         let whole = id(1).reference();
@@ -80,12 +85,12 @@ fn an_operation_is_found_by_its_whole_reference_only() {
             ["", &whole[..2], &whole[1..], &*longer, "0707070707070708", "../meta", "07070707070707G7"]
         {
             let found = unresolved::one(&operator, &paths, 0, wrong).await;
-            assert!(matches!(found, Err(Trouble::NotFound(_))), "{wrong}: {found:?}");
+            assert!(matches!(found, Err(ResolveOperationError::NotFound(_))), "{wrong}: {found:?}");
         }
         // Their names differ in the last digit only.
         drop(stage.admit(&stage.operation(2)).await.expect("new"));
         let found = unresolved::one(&operator, &paths, 0, &whole).await;
-        assert!(matches!(found, Err(Trouble::Several(_))), "{found:?}");
+        assert!(matches!(found, Err(ResolveOperationError::Several(_))), "{found:?}");
         stage.leave().await;
     });
 }

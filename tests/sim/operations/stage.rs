@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use fencegate_lock::{
     once::{
-        Admitted, Unwritten,
-        denied::Denied,
-        record::{Record, State},
-        room::Owner,
+        OperationPermit, PendingOperation,
+        denied::AdmitOperationError,
+        record::{OperationRecord, OperationState},
+        room::QuotaOwner,
     },
-    session::link::{Connect, Fault, Link},
-    tenures::tenure::Tenure,
+    session::link::{ZkClient, ZkConnector, ZkError},
+    tenures::tenure::GrantGuard,
 };
 use fencegate_policies::{
     operation::{Fingerprint, Operation, OperationId},
-    plan::{Hold, Memory},
+    plan::{Hold, OperationQuota},
 };
-use fencegate_tests::memory::{Ensemble, Session, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 
 use crate::{
-    doctored::{Doctor, Library, Locks, key},
+    doctored::{FaultInjector, FaultyClient, LockSide, key},
     plan::ROOT,
 };
 
@@ -33,8 +33,8 @@ pub(super) fn id(number: u8) -> OperationId {
 }
 
 /// A request under the lock of `under`, which is the operation of this number.
-pub(super) fn operation(number: u8, under: &Tenure) -> Unwritten {
-    Unwritten {
+pub(super) fn operation(number: u8, under: &GrantGuard) -> PendingOperation {
+    PendingOperation {
         operation: Operation {
             id: id(number),
             former: None,
@@ -49,13 +49,13 @@ pub(super) fn operation(number: u8, under: &Tenure) -> Unwritten {
         method: "POST".into(),
         target: "/pay/1".into(),
         name: None,
-        owner: Owner { route: "pay".into(), client: None },
-        memory: Memory { route: 100, client: None },
+        owner: QuotaOwner { route: "pay".into(), client: None },
+        memory: OperationQuota { route: 100, client: None },
     }
 }
 
 /// The path of the operation's record.
-pub(super) fn place(wanted: &Unwritten) -> String {
+pub(super) fn place(wanted: &PendingOperation) -> String {
     path(&wanted.operation.id)
 }
 
@@ -65,53 +65,59 @@ pub(super) fn path(id: &OperationId) -> String {
 }
 
 /// A session that is nobody's gateway.
-pub(super) async fn looker(ensemble: &Ensemble) -> Session {
+pub(super) async fn looker(ensemble: &SimEnsemble) -> SimSession {
     ensemble.client(&ensemble.wire(), T).connect().await.expect("a session")
 }
 
 /// The state of the operation, as another session reads it, and the version of its node.
-pub(super) async fn written(ensemble: &Ensemble, wanted: &Unwritten) -> (State, i32) {
+pub(super) async fn written(ensemble: &SimEnsemble, wanted: &PendingOperation) -> (OperationState, i32) {
     remembered(ensemble, wanted).await.expect("it was written down")
 }
 
 /// The same; `None` if nothing was written down.
-pub(super) async fn remembered(ensemble: &Ensemble, wanted: &Unwritten) -> Option<(State, i32)> {
+pub(super) async fn remembered(
+    ensemble: &SimEnsemble,
+    wanted: &PendingOperation,
+) -> Option<(OperationState, i32)> {
     match looker(ensemble).await.data(&place(wanted)).await {
-        Ok((data, seen)) => Some((Record::parse(&data).expect("a record").state, seen.version)),
-        Err(Fault::NoNode) => None,
+        Ok((data, seen)) => Some((OperationRecord::parse(&data).expect("a record").state, seen.version)),
+        Err(ZkError::NoNode) => None,
         Err(fault) => panic!("{fault:?}"),
     }
 }
 
 /// A gateway that holds the lock of `account/1`.
-pub(super) struct Stage {
-    pub(super) ensemble: Ensemble,
-    pub(super) doctor: Doctor,
-    pub(super) locks: Locks,
-    pub(super) tenure: Tenure,
+pub(super) struct OperationFixture {
+    pub(super) ensemble: SimEnsemble,
+    pub(super) doctor: FaultInjector,
+    pub(super) locks: LockSide,
+    pub(super) tenure: GrantGuard,
 }
 
-impl Stage {
+impl OperationFixture {
     pub(super) async fn set() -> Self {
-        let (ensemble, doctor) = (Ensemble::start(Settings::default()), Doctor::new());
+        let (ensemble, doctor) = (SimEnsemble::start(EnsembleSettings::default()), FaultInjector::new());
         let (locks, tenure) = gateway(&ensemble, &doctor, "account/1").await;
         Self { ensemble, doctor, locks, tenure }
     }
 
-    pub(super) fn operation(&self, number: u8) -> Unwritten {
+    pub(super) fn operation(&self, number: u8) -> PendingOperation {
         operation(number, &self.tenure)
     }
 
-    pub(super) async fn admit(&self, wanted: &Unwritten) -> Result<Admitted, Denied> {
+    pub(super) async fn admit(
+        &self,
+        wanted: &PendingOperation,
+    ) -> Result<OperationPermit, AdmitOperationError> {
         self.locks.keeper.admit(wanted.clone()).await
     }
 
     /// Why it is not admitted.
-    pub(super) async fn denied(&self, wanted: &Unwritten) -> Denied {
+    pub(super) async fn denied(&self, wanted: &PendingOperation) -> AdmitOperationError {
         self.admit(wanted).await.map(drop).expect_err("not to be sent")
     }
 
-    pub(super) async fn written(&self, wanted: &Unwritten) -> (State, i32) {
+    pub(super) async fn written(&self, wanted: &PendingOperation) -> (OperationState, i32) {
         written(&self.ensemble, wanted).await
     }
 
@@ -123,9 +129,13 @@ impl Stage {
 }
 
 /// A gateway, and its tenure of a key.
-pub(super) async fn gateway(ensemble: &Ensemble, doctor: &Doctor, key: &str) -> (Locks, Tenure) {
-    let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-    let locks = Locks::over(library).await;
+pub(super) async fn gateway(
+    ensemble: &SimEnsemble,
+    doctor: &FaultInjector,
+    key: &str,
+) -> (LockSide, GrantGuard) {
+    let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+    let locks = LockSide::over(library).await;
     let tenure = locks.acquire(&[key], Hold::Strict).await.expect("free");
     (locks, tenure)
 }

@@ -8,21 +8,21 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::tenures::tenure::Tenure;
+use fencegate_lock::tenures::tenure::GrantGuard;
 use tokio::{
     task::{AbortHandle, spawn_local},
     time::{sleep, timeout},
 };
 
-use super::stage::{Gateway, Stage, T, asks, granted, of};
+use super::stage::{PermitFixture, PermitGateway, T, asks, granted, of};
 use crate::{
-    doctored::{Fate, is_heartbeat, unanswered},
+    doctored::{RequestFate, is_heartbeat, unanswered},
     simulated,
 };
 
 /// The accident just before an operation, or at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Accident {
+enum StepFault {
     LostAnswer,
     LostRequest,
     CallerGone,
@@ -36,7 +36,7 @@ const LEAST: u32 = 6;
 
 /// The number of holders when our request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum PriorHolders {
     Nobody,
     /// One permit is left.
     One,
@@ -46,8 +46,8 @@ enum Before {
 
 /// Lets the accident happen at this operation of the gateway, counted from now.
 fn happens(
-    stage: &Rc<Stage>,
-    accident: Accident,
+    stage: &Rc<PermitFixture>,
+    accident: StepFault,
     at: u32,
     caller: &Rc<RefCell<Option<AbortHandle>>>,
 ) -> Rc<Cell<bool>> {
@@ -56,11 +56,11 @@ fn happens(
     let doctor = stage.gateways[0].doctor.clone();
     doctor.rules(move |asked| {
         if is_heartbeat(asked) || told.get() {
-            return Fate::Passes;
+            return RequestFate::Passes;
         }
         count += 1;
         if count <= at {
-            return Fate::Passes;
+            return RequestFate::Passes;
         }
         told.set(true);
         let gateway = &stage.gateways[0];
@@ -71,27 +71,27 @@ fn happens(
             found.filter(|path| ours(&path)).for_each(|path| stage.ensemble.steal(&path));
         };
         match accident {
-            Accident::LostAnswer => return Fate::Done(unanswered()),
-            Accident::LostRequest => return Fate::Refused(unanswered()),
-            Accident::CallerGone => caller.borrow().iter().for_each(AbortHandle::abort),
-            Accident::SessionEnds => gateway.doctor.wire().expire(),
-            Accident::PlaceStolen => steal(false),
-            Accident::PermitStolen => steal(true),
+            StepFault::LostAnswer => return RequestFate::Done(unanswered()),
+            StepFault::LostRequest => return RequestFate::Refused(unanswered()),
+            StepFault::CallerGone => caller.borrow().iter().for_each(AbortHandle::abort),
+            StepFault::SessionEnds => gateway.doctor.wire().expire(),
+            StepFault::PlaceStolen => steal(false),
+            StepFault::PermitStolen => steal(true),
         }
-        Fate::Passes
+        RequestFate::Passes
     });
     struck
 }
 
 /// Gives a permit back after a while.
-fn gives_back(held: Tenure, after: Duration) {
+fn gives_back(held: GrantGuard, after: Duration) {
     drop(spawn_local(async move {
         sleep(after).await;
         held.known();
     }));
 }
 
-async fn held_by(gateway: &Gateway, count: usize) -> Vec<Tenure> {
+async fn held_by(gateway: &PermitGateway, count: usize) -> Vec<GrantGuard> {
     let mut held = Vec::new();
     for _ in 0..count {
         held.push(granted(asks(gateway, of(2))).await);
@@ -100,15 +100,15 @@ async fn held_by(gateway: &Gateway, count: usize) -> Vec<Tenure> {
 }
 
 /// Returns whether the gateway came to that operation.
-fn play(before: Before, accident: Accident, at: u32) -> bool {
+fn play(before: PriorHolders, accident: StepFault, at: u32) -> bool {
     simulated::run(async move {
         let what = format!("{accident:?} at operation {at}, after {before:?}");
-        let stage = Rc::new(Stage::of_gateways(2).await);
+        let stage = Rc::new(PermitFixture::of_gateways(2).await);
         let (ours, theirs) = (&stage.gateways[0], &stage.gateways[1]);
         let count = match before {
-            Before::Nobody => 0,
-            Before::One => 1,
-            Before::All => 2,
+            PriorHolders::Nobody => 0,
+            PriorHolders::One => 1,
+            PriorHolders::All => 2,
         };
         for held in held_by(theirs, count).await {
             gives_back(held, T / 4);
@@ -121,7 +121,7 @@ fn play(before: Before, accident: Accident, at: u32) -> bool {
         let behind = asks(theirs, of(2));
         let came_to = timeout(T * 20, asked).await.unwrap_or_else(|_| panic!("{what}: it does not end"));
         if let Ok(got) = came_to {
-            let may_fail = matches!(accident, Accident::SessionEnds);
+            let may_fail = matches!(accident, StepFault::SessionEnds);
             assert!(got.is_ok() || may_fail, "{what}: {:?}", got.map(drop));
             if let Ok(tenure) = got {
                 sleep(T / 4).await;
@@ -134,7 +134,7 @@ fn play(before: Before, accident: Accident, at: u32) -> bool {
         let beside = beside.unwrap_or_else(|_| panic!("{what}: a permit is not given back"));
         let beside = beside.expect("no panic").unwrap_or_else(|why| panic!("{what}: {why}"));
         // Where a stranger has taken our permit, another of ours may have taken it before we knew, and lose it by us.
-        if accident != Accident::PermitStolen {
+        if accident != StepFault::PermitStolen {
             assert_ne!(behind.permit(), beside.permit(), "{what}");
             sleep(T).await;
             let now = theirs.locks.clock.now();
@@ -146,15 +146,15 @@ fn play(before: Before, accident: Accident, at: u32) -> bool {
         sleep(T * 3).await;
         assert_eq!(stage.nodes(), [""; 0], "{what}");
         assert!(stage.gateways.iter().all(|gateway| gateway.locks.keeper.keys() == 0), "{what}");
-        stage.gateways[0].doctor.rules(|_| Fate::Passes);
+        stage.gateways[0].doctor.rules(|_| RequestFate::Passes);
         struck.get()
     })
 }
 
 #[test]
 fn an_accident_at_any_step_leaves_nothing_of_ours_and_all_of_theirs() {
-    use Accident::*;
-    for before in [Before::Nobody, Before::One, Before::All] {
+    use StepFault::*;
+    for before in [PriorHolders::Nobody, PriorHolders::One, PriorHolders::All] {
         for accident in [LostAnswer, LostRequest, CallerGone, SessionEnds, PlaceStolen, PermitStolen] {
             let steps = (0..200).find(|at| !play(before, accident, *at)).expect("it ends");
             eprintln!("{accident:?} after {before:?}: {steps} operations");

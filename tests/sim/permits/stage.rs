@@ -3,11 +3,11 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::{
-    session::link::Step,
+    session::link::MultiOp,
     tenures::{
-        keeper::Refused,
-        tenure::Tenure,
-        wish::{Waits, Wish},
+        keeper::AcquireError,
+        tenure::GrantGuard,
+        wish::{LockRequest, WaitPlace},
     },
 };
 use fencegate_policies::{
@@ -15,24 +15,24 @@ use fencegate_policies::{
     permits::Permits,
     plan::{Hold, LockSite, Mode},
 };
-use fencegate_tests::memory::{Ensemble, Settings};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::{
-    doctored::{self, Asked, Doctor, Fate, Library, Locks},
+    doctored::{self, FaultInjector, FaultyClient, LockSide, RequestFate, SessionRequest},
     plan::ROOT,
 };
 
 pub(super) const T: Duration = Duration::from_secs(2);
 
-pub(super) struct Stage {
-    pub(super) ensemble: Ensemble,
-    pub(super) gateways: Vec<Gateway>,
+pub(super) struct PermitFixture {
+    pub(super) ensemble: SimEnsemble,
+    pub(super) gateways: Vec<PermitGateway>,
 }
 
-pub(super) struct Gateway {
-    pub(super) doctor: Doctor,
-    pub(super) locks: Locks,
+pub(super) struct PermitGateway {
+    pub(super) doctor: FaultInjector,
+    pub(super) locks: LockSide,
 }
 
 pub(super) fn key() -> ResourceKey {
@@ -43,14 +43,14 @@ pub(super) fn of(permits: u16) -> LockSite {
     LockSite::Semaphore { permits: Permits::new(permits).expect("within bounds") }
 }
 
-impl Stage {
+impl PermitFixture {
     pub(super) async fn of_gateways(count: usize) -> Self {
-        let ensemble = Ensemble::start(Settings::default());
+        let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let mut gateways = Vec::new();
         for _ in 0..count {
-            let doctor = Doctor::new();
-            let library = Library { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
-            gateways.push(Gateway { doctor, locks: Locks::over(library).await });
+            let doctor = FaultInjector::new();
+            let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
+            gateways.push(PermitGateway { doctor, locks: LockSide::over(library).await });
         }
         Self { ensemble, gateways }
     }
@@ -62,10 +62,10 @@ impl Stage {
         for gateway in &self.gateways {
             let count = counted.clone();
             gateway.doctor.rules(move |asked| {
-                let record = matches!(asked, Asked::Data { path } if path.ends_with("/stock"));
+                let record = matches!(asked, SessionRequest::Data { path } if path.ends_with("/stock"));
                 let about = asked.path().contains("/stock") && !record;
                 count.set(count.get() + u32::from(about));
-                Fate::Passes
+                RequestFate::Passes
             });
         }
         counted
@@ -92,28 +92,34 @@ impl Stage {
 }
 
 /// Asks for the key at this gateway, and waits for a long time.
-pub(super) fn asks(at: &Gateway, site: LockSite) -> JoinHandle<Result<Tenure, Refused>> {
+pub(super) fn asks(at: &PermitGateway, site: LockSite) -> JoinHandle<Result<GrantGuard, AcquireError>> {
     asks_behind(at, site, 1000)
 }
 
 /// The same with a limit for the number of waiting requests.
-pub(super) fn asks_behind(at: &Gateway, site: LockSite, queue: usize) -> JoinHandle<Result<Tenure, Refused>> {
+pub(super) fn asks_behind(
+    at: &PermitGateway,
+    site: LockSite,
+    queue: usize,
+) -> JoinHandle<Result<GrantGuard, AcquireError>> {
     let keeper = at.locks.keeper.clone();
     spawn_local(async move {
         let (keys, sites, route) = ([key()], [site], "sim".into());
         let (mode, hold, wait) = (Mode::Exclusive, Hold::Strict, T * 20);
-        let (waits, delay) = (Waits::Here, None);
-        let wish = Wish { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };
+        let (waits, delay) = (WaitPlace::Here, None);
+        let wish =
+            LockRequest { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };
         keeper.acquire(wish).await
     })
 }
 
-pub(super) async fn granted(asked: JoinHandle<Result<Tenure, Refused>>) -> Tenure {
+pub(super) async fn granted(asked: JoinHandle<Result<GrantGuard, AcquireError>>) -> GrantGuard {
     asked.await.expect("no panic").unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Whether a transaction makes the node of a permit.
-pub(super) fn takes_a_permit(asked: Asked<'_>) -> bool {
-    let makes = |step: &Step<'_>| matches!(step, Step::Create { path, .. } if path.contains("/permit-"));
-    matches!(asked, Asked::Commit { steps } if steps.iter().any(makes))
+pub(super) fn takes_a_permit(asked: SessionRequest<'_>) -> bool {
+    let makes =
+        |step: &MultiOp<'_>| matches!(step, MultiOp::Create { path, .. } if path.contains("/permit-"));
+    matches!(asked, SessionRequest::Commit { steps } if steps.iter().any(makes))
 }

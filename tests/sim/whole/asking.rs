@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::BTreeMap, error::Error, rc::Rc, time::Duration};
 
 use fencegate_tests::{
-    client::{Answer, Outcome},
+    client::{ClientResponse, FencingOutcome},
     history::{ATTEMPT, Attempt},
 };
 use hyper::{HeaderMap, Request, http::request::Builder};
@@ -13,23 +13,23 @@ use tracing::info;
 
 use super::{
     exchange::sent,
-    network::Host,
+    network::SimHost,
     places::{BEARER, GATEWAYS},
-    schedule::{Ask, Lease},
+    schedule::{ClientRequest, LeaseSchedule},
     upstream::{CALLS, RELAYED, WORKS},
 };
 
 /// All clients together.
-pub(super) struct Clients {
-    host: Host,
-    told: RefCell<Vec<Told>>,
+pub(super) struct SimClients {
+    host: SimHost,
+    told: RefCell<Vec<ClientAnswer>>,
     seen: RefCell<BTreeMap<String, u64>>,
     endless: RefCell<Vec<String>>,
 }
 
 /// The answer to one request.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct ClientAnswer {
     /// The route that was asked.
     pub(super) route: String,
     pub(super) attempt: Attempt,
@@ -40,8 +40,8 @@ pub(super) struct Told {
 /// Longer than the time limits of gateway and guard and all accidents together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Clients {
-    pub(super) fn at(host: Host) -> Rc<Self> {
+impl SimClients {
+    pub(super) fn at(host: SimHost) -> Rc<Self> {
         Rc::new(Self {
             host,
             told: RefCell::default(),
@@ -50,7 +50,7 @@ impl Clients {
         })
     }
 
-    pub(super) fn told(&self) -> Vec<Told> {
+    pub(super) fn told(&self) -> Vec<ClientAnswer> {
         self.told.borrow().clone()
     }
 
@@ -60,7 +60,7 @@ impl Clients {
     }
 
     /// Sends a request. Repeats it if it is an operation, or sends several requests if it has a lease.
-    pub(super) async fn ask(&self, number: usize, ask: &Ask) {
+    pub(super) async fn ask(&self, number: usize, ask: &ClientRequest) {
         if ask.lease.is_some() {
             self.ends(number, ask, PATIENCE * 2, self.under_lease(number, ask)).await;
             return;
@@ -76,7 +76,13 @@ impl Clients {
 
     /// Waits for the answer within the limit; then the client goes away. With the limit [`PATIENCE`] no client may go
     /// away.
-    async fn ends(&self, number: usize, ask: &Ask, limit: Duration, asked: impl Future<Output = ()>) {
+    async fn ends(
+        &self,
+        number: usize,
+        ask: &ClientRequest,
+        limit: Duration,
+        asked: impl Future<Output = ()>,
+    ) {
         if timeout(limit, asked).await.is_err() {
             info!(number, "client.leaves");
             if limit >= PATIENCE {
@@ -86,8 +92,8 @@ impl Clients {
     }
 
     /// Takes a lease, and sends requests under it. Sends none if no lease is granted.
-    async fn under_lease(&self, number: usize, ask: &Ask) {
-        let Some(Lease { requests, pause }) = &ask.lease else { return };
+    async fn under_lease(&self, number: usize, ask: &ClientRequest) {
+        let Some(LeaseSchedule { requests, pause }) = &ask.lease else { return };
         let wanted =
             json!({"keys": [format!("account/{}", ask.resource())], "ttl_ms": 4000, "wait_ms": 8000});
         let asked =
@@ -113,13 +119,13 @@ impl Clients {
         info!(number, status, "client.releases");
     }
 
-    async fn one(&self, number: usize, again: u32, gateway: usize, ask: &Ask, lease: Option<&str>) {
+    async fn one(&self, number: usize, again: u32, gateway: usize, ask: &ClientRequest, lease: Option<&str>) {
         let id = ask.attempt(number, again);
         info!(number, gateway, path = ask.path, id, "client.asks");
         let answer = self.send(gateway, asked(ask, &id, lease), String::new()).await.ok();
         let status = answer.as_ref().map(|answer| answer.status);
         let reason = answer.as_ref().and_then(reason);
-        let outcome = answer.as_ref().and_then(Answer::outcome);
+        let outcome = answer.as_ref().and_then(ClientResponse::outcome);
         info!(number, status, reason, ?outcome, "client.told");
         self.counts(
             &reason.unwrap_or_else(|| status.map_or("no-answer".into(), |status| status.to_string())),
@@ -127,12 +133,12 @@ impl Clients {
         // Several requests of one operation may have been sent. The outcome of one of them does not tell about the
         // others.
         let outcome = match (&ask.once, outcome) {
-            (Some(_), Some(Outcome::Replayed)) => Some(Outcome::Done),
-            (Some(_), Some(Outcome::NotDispatched)) => None,
+            (Some(_), Some(FencingOutcome::Replayed)) => Some(FencingOutcome::Done),
+            (Some(_), Some(FencingOutcome::NotDispatched)) => None,
             (_, outcome) => outcome,
         };
         let route = ask.path.split('/').nth(1).unwrap_or_default().to_owned();
-        self.told.borrow_mut().push(Told { route, attempt: Attempt { id, outcome }, status });
+        self.told.borrow_mut().push(ClientAnswer { route, attempt: Attempt { id, outcome }, status });
     }
 
     fn counts(&self, what: &str) {
@@ -145,16 +151,21 @@ impl Clients {
     }
 
     /// Sends a request on a connection of its own.
-    async fn send(&self, gateway: usize, request: Builder, body: String) -> Result<Answer, Box<dyn Error>> {
+    async fn send(
+        &self,
+        gateway: usize,
+        request: Builder,
+        body: String,
+    ) -> Result<ClientResponse, Box<dyn Error>> {
         let invoked = Instant::now().into_std();
         let (head, body) = sent(&self.host, gateway, request, body).await?;
         let (status, fields) = (head.status.as_u16(), head.headers);
         let completed = Instant::now().into_std();
-        Ok(Answer { status, fields, body, trailers: HeaderMap::new(), invoked, completed })
+        Ok(ClientResponse { status, fields, body, trailers: HeaderMap::new(), invoked, completed })
     }
 }
 
-fn asked(ask: &Ask, id: &str, lease: Option<&str>) -> Builder {
+fn asked(ask: &ClientRequest, id: &str, lease: Option<&str>) -> Builder {
     let request =
         Request::post(&ask.path).header(ATTEMPT, id).header(WORKS, ask.works.as_millis().to_string());
     let once = ask.once.as_ref();
@@ -169,7 +180,7 @@ fn asked(ask: &Ask, id: &str, lease: Option<&str>) -> Builder {
     fields.fold(request, |request, (name, value)| request.header(name, value))
 }
 
-fn reason(answer: &Answer) -> Option<String> {
+fn reason(answer: &ClientResponse) -> Option<String> {
     let document: Value = serde_json::from_slice(&answer.body).ok()?;
     Some(document.get("reason")?.as_str()?.to_owned())
 }

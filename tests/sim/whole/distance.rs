@@ -7,23 +7,23 @@ use std::{
     time::Duration,
 };
 
-use fencegate_tests::memory::Dice;
+use fencegate_tests::memory::SeededRng;
 use tokio::time::Instant;
 
 /// Between all hosts.
-pub(super) struct Distances {
+pub(super) struct NetworkDelays {
     /// Until when nothing passes from one host to another.
     blocked: RefCell<BTreeMap<(IpAddr, IpAddr), Instant>>,
     /// How long it takes to pass, at most.
     slowness: Cell<Duration>,
-    dice: Dice,
+    dice: SeededRng,
 }
 
 const QUICK: Duration = Duration::from_millis(2);
 
-impl Distances {
+impl NetworkDelays {
     pub(super) fn new(seed: u64) -> Self {
-        Self { blocked: RefCell::default(), slowness: Cell::new(QUICK), dice: Dice::seeded(seed) }
+        Self { blocked: RefCell::default(), slowness: Cell::new(QUICK), dice: SeededRng::seeded(seed) }
     }
 
     /// What is sent from now on arrives after that time only. Where nothing passes already, that stays as it is: two blocks in

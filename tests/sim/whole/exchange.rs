@@ -3,7 +3,7 @@
 use std::{error::Error, net::SocketAddr};
 
 use bytes::Bytes;
-use fencegate_http::network::{Network as _, remote::Remote};
+use fencegate_http::network::{Network as _, remote::ConnectTarget};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     client::conn::http1,
@@ -13,31 +13,31 @@ use hyper_util::rt::TokioIo;
 use tokio::task::{AbortHandle, spawn_local};
 
 use super::{
-    network::Host,
+    network::SimHost,
     places::{GATEWAYS, PORT},
 };
 
 /// Ends with its connection where the caller goes away.
 pub(super) async fn sent(
-    from: &Host,
+    from: &SimHost,
     gateway: usize,
     request: Builder,
     body: String,
 ) -> Result<(Parts, Bytes), Box<dyn Error>> {
-    let stream = from.dial(&Remote::Tcp(SocketAddr::new(GATEWAYS[gateway], PORT))).await?;
+    let stream = from.dial(&ConnectTarget::Tcp(SocketAddr::new(GATEWAYS[gateway], PORT))).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // It ends with its sender, or breaks on purpose.
     let connection = spawn_local(async move { drop(connection.await) });
-    let _ends = Ends(connection.abort_handle());
+    let _ends = AbortOnDrop(connection.abort_handle());
     let request = request.header("host", "ledger").body(Full::new(Bytes::from(body)))?;
     let (head, body) = sender.send_request(request).await?.into_parts();
     Ok((head, body.collect().await?.to_bytes()))
 }
 
 /// A client that goes away takes its connection along.
-struct Ends(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for Ends {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }

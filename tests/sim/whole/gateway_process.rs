@@ -5,14 +5,14 @@ use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 use fencegate::{
     metrics::Metrics,
     serve::{
-        base::Base,
-        gatekeeping::{Assembled, Belongings, GatewayOptions},
-        worker::{self, Drained},
+        base::ProcessContext,
+        gatekeeping::{GatewayOptions, GatewayParts, ProcessResources},
+        worker::{self, DrainOutcome},
     },
-    siblings::Ours,
+    siblings::LocalPeer,
 };
-use fencegate_http::network::bound::Bound;
-use fencegate_lock::state::Memory;
+use fencegate_http::network::bound::ListenAddr;
+use fencegate_lock::state::TokenHistory;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_tests::memory;
 use tokio::{
@@ -23,29 +23,29 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    network::Host,
-    places::{GATEWAYS, Naming, OTHER_PORT, PORT, Secrets, gateway, policy},
+    network::SimHost,
+    places::{GATEWAYS, KeyNaming, OTHER_PORT, PORT, SecretFiles, gateway, policy},
 };
 
 /// What a gateway is started with.
 pub(super) struct GatewayStart {
     pub(super) number: usize,
-    pub(super) naming: Naming,
-    pub(super) host: Host,
-    pub(super) zookeeper: memory::Client,
+    pub(super) naming: KeyNaming,
+    pub(super) host: SimHost,
+    pub(super) zookeeper: memory::SimClient,
     pub(super) clock: SharedClock,
     /// Where its policy is written.
     pub(super) folder: PathBuf,
-    pub(super) secrets: Rc<Secrets>,
+    pub(super) secrets: Rc<SecretFiles>,
     /// Tells which installation it has found.
-    pub(super) memory: Arc<Memory>,
-    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) memory: Arc<TokenHistory>,
+    pub(super) orders: mpsc::UnboundedReceiver<OperatorCommand>,
 }
 
 /// What an operator demands.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Order {
-    Reload(Naming),
+pub(super) enum OperatorCommand {
+    Reload(KeyNaming),
     /// As SIGTERM does.
     End,
 }
@@ -54,16 +54,16 @@ pub(super) enum Order {
 pub(super) async fn run(start: GatewayStart) {
     let GatewayStart { number, naming, host, zookeeper, clock, folder, secrets, memory, mut orders } = start;
     let plan = gateway(&policy(number, naming, &secrets));
-    let base = Base::of(clock, Metrics::of_gateway(&plan));
+    let base = ProcessContext::of(clock, Metrics::of_gateway(&plan));
     let name: Arc<str> = format!("gw-{number}").into();
     let bound = (GATEWAYS[number], OTHER_PORT).into();
     let peer = plan.peer.as_ref().expect("it listens to others");
-    let ours = Ours::of(peer, name.clone(), bound, base.metrics.clients(), &SystemRandomness);
+    let ours = LocalPeer::of(peer, name.clone(), bound, base.metrics.clients(), &SystemRandomness);
     let ours = Some(ours.expect("plain text"));
-    let belongings = Belongings { memory, name, kept: None, ours };
+    let belongings = ProcessResources { memory, name, kept: None, ours };
     let file = folder.join(format!("gw-{number}.json"));
     let options = GatewayOptions { file: file.clone(), watch: false, init: true, beside: false, workers: 1 };
-    let made = Assembled::of(&plan, &options, (&base, &belongings), None, host.clone());
+    let made = GatewayParts::of(&plan, &options, (&base, &belongings), None, host.clone());
     let mut made = made.expect("it needs no file");
 
     let close = CancellationToken::new();
@@ -76,19 +76,19 @@ pub(super) async fn run(start: GatewayStart) {
     }
     let (turns, told) = mpsc::unbounded_channel();
     let (listening, listens) = oneshot::channel();
-    let place = Bound::Tcp((GATEWAYS[number], PORT).into());
+    let place = ListenAddr::Tcp((GATEWAYS[number], PORT).into());
     let worker = spawn_local(worker::run(host, place, made.shared.clone(), told, listening));
     listens.await.expect("it runs").unwrap_or_else(|deaf| panic!("{deaf:?}"));
 
     let mut reloader = made.reloader(file.clone(), plan, vec![turns]);
-    while let Some(Order::Reload(naming)) = orders.recv().await {
+    while let Some(OperatorCommand::Reload(naming)) = orders.recv().await {
         fs::write(&file, policy(number, naming, &secrets).to_string()).expect("a folder of ours");
         let report = reloader.reload(false).await;
         info!(result = report.result.word(), said = report.said.join("; "), "reloaded");
     }
     made.nameplate.leaves();
     base.drain.cancel();
-    if worker.await.expect("no panic") != Drained::Clean {
+    if worker.await.expect("no panic") != DrainOutcome::Clean {
         // The session is not closed: what is left may still be at work.
         return;
     }

@@ -4,20 +4,20 @@ use std::{cell::Cell, path::Path, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::{
     metrics::Metrics,
-    serve::{base::Base, guarding, worker},
+    serve::{base::ProcessContext, guarding, worker},
 };
 use fencegate_guard::{
-    Guard, Rules,
-    open::Still,
-    store::{More, Redb},
+    Guard, GuardConfig,
+    open::UnstartedGuard,
+    store::{MoreChanges, RedbStore},
     ticket::Verifier,
 };
-use fencegate_http::network::bound::Bound;
+use fencegate_http::network::bound::ListenAddr;
 use fencegate_process::{
     clock::SharedClock,
     randomness::{Guid, SystemRandomness},
 };
-use fencegate_tests::memory::Dice;
+use fencegate_tests::memory::SeededRng;
 use tokio::{
     sync::{mpsc, oneshot},
     task::spawn_local,
@@ -25,17 +25,17 @@ use tokio::{
 };
 
 use super::{
-    network::Host,
-    places::{self, GUARD, PORT, Secrets},
+    network::SimHost,
+    places::{self, GUARD, PORT, SecretFiles},
 };
 
 /// What a guard is started with.
 pub(super) struct GuardStart {
     pub(super) store: Rc<Path>,
-    pub(super) secrets: Rc<Secrets>,
-    pub(super) host: Host,
+    pub(super) secrets: Rc<SecretFiles>,
+    pub(super) host: SimHost,
     pub(super) clock: SharedClock,
-    pub(super) disk: Rc<Disk>,
+    pub(super) disk: Rc<SimDisk>,
     /// Closed as SIGTERM ends it.
     pub(super) orders: mpsc::UnboundedReceiver<()>,
     /// Told as long as something could be let in.
@@ -43,14 +43,14 @@ pub(super) struct GuardStart {
 }
 
 /// How long it takes to write.
-pub(super) struct Disk {
-    dice: Dice,
+pub(super) struct SimDisk {
+    dice: SeededRng,
     stalls: Cell<Instant>,
 }
 
-impl Disk {
+impl SimDisk {
     pub(super) fn new(seed: u64) -> Rc<Self> {
-        Rc::new(Self { dice: Dice::seeded(seed), stalls: Cell::new(Instant::now()) })
+        Rc::new(Self { dice: SeededRng::seeded(seed), stalls: Cell::new(Instant::now()) })
     }
 
     /// Nothing is written until then.
@@ -68,17 +68,17 @@ impl Disk {
 pub(super) async fn run(start: GuardStart) {
     let GuardStart { store, secrets, host, clock, disk, mut orders, lets_in } = start;
     let plan = places::guard(&store, &secrets);
-    let base = Base::of(clock, Metrics::of_guard());
-    let redb = Arc::new(Redb::open(&store).expect("a sound store"));
+    let base = ProcessContext::of(clock, Metrics::of_guard());
+    let redb = Arc::new(RedbStore::open(&store).expect("a sound store"));
     let instance = Guid::new(&SystemRandomness).to_string();
-    let (rules, metrics) = (Rules::of(&plan), base.metrics.guard());
+    let (rules, metrics) = (GuardConfig::of(&plan), base.metrics.guard());
     let still = Guard::still(redb, rules, base.clock.clone(), instance, metrics).expect("a sound store");
-    let Still { guard, commits, .. } = still;
+    let UnstartedGuard { guard, commits, .. } = still;
     let committing = spawn_local(async move {
         loop {
             commits.asked().await;
             disk.written().await;
-            if commits.turn() == More::Never {
+            if commits.turn() == MoreChanges::Never {
                 return;
             }
         }
@@ -98,7 +98,7 @@ pub(super) async fn run(start: GuardStart) {
         guarding::assembled(&plan, &base, guard.clone(), Some(verifier), 1).expect("it needs no other file");
     let (_turns, told) = mpsc::unbounded_channel();
     let (listening, listens) = oneshot::channel();
-    let place = Bound::Tcp((GUARD, PORT).into());
+    let place = ListenAddr::Tcp((GUARD, PORT).into());
     let worker = spawn_local(worker::run(host, place, shared, told, listening));
     listens.await.expect("it runs").unwrap_or_else(|deaf| panic!("{deaf:?}"));
 

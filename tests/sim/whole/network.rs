@@ -14,8 +14,8 @@ use std::{
 };
 
 use fencegate_http::{
-    network::{Accept, Network, bound::Bound, remote::Remote},
-    peer::Peer,
+    network::{Accept, Network, bound::ListenAddr, remote::ConnectTarget},
+    peer::ConnectionInfo,
 };
 use tokio::{
     sync::mpsc,
@@ -23,18 +23,18 @@ use tokio::{
 };
 
 use super::{
-    distance::Distances,
-    wire::{End, Wire},
+    distance::NetworkDelays,
+    wire::{ConnectionEnd, SimConnection},
 };
 
 /// All hosts and the connections between them.
 #[derive(Clone)]
-pub(super) struct Cables(Rc<Inner>);
+pub(super) struct SimNetwork(Rc<NetworkState>);
 
-struct Inner {
-    listeners: RefCell<BTreeMap<SocketAddr, mpsc::UnboundedSender<(End, Peer)>>>,
-    distances: Rc<Distances>,
-    wires: RefCell<Vec<Weak<Wire>>>,
+struct NetworkState {
+    listeners: RefCell<BTreeMap<SocketAddr, mpsc::UnboundedSender<(ConnectionEnd, ConnectionInfo)>>>,
+    distances: Rc<NetworkDelays>,
+    wires: RefCell<Vec<Weak<SimConnection>>>,
     next_port: Cell<u16>,
     /// The host before which a relay stands, if one does.
     behind_relay: Cell<Option<IpAddr>>,
@@ -42,30 +42,30 @@ struct Inner {
 
 /// The network as one host has it.
 #[derive(Clone)]
-pub(super) struct Host {
-    cables: Cables,
+pub(super) struct SimHost {
+    cables: SimNetwork,
     address: IpAddr,
 }
 
-pub(super) struct Listener {
-    cables: Cables,
+pub(super) struct SimListener {
+    cables: SimNetwork,
     address: SocketAddr,
-    come: RefCell<mpsc::UnboundedReceiver<(End, Peer)>>,
+    come: RefCell<mpsc::UnboundedReceiver<(ConnectionEnd, ConnectionInfo)>>,
 }
 
-impl Cables {
+impl SimNetwork {
     pub(super) fn laid(seed: u64) -> Self {
-        Self(Rc::new(Inner {
+        Self(Rc::new(NetworkState {
             listeners: RefCell::default(),
-            distances: Rc::new(Distances::new(seed)),
+            distances: Rc::new(NetworkDelays::new(seed)),
             wires: RefCell::default(),
             next_port: Cell::new(20_000),
             behind_relay: Cell::default(),
         }))
     }
 
-    pub(super) fn host(&self, address: IpAddr) -> Host {
-        Host { cables: self.clone(), address }
+    pub(super) fn host(&self, address: IpAddr) -> SimHost {
+        SimHost { cables: self.clone(), address }
     }
 
     /// From now on a relay stands before this host. It acknowledges what is sent there, and delivers it whatever
@@ -74,7 +74,7 @@ impl Cables {
         self.0.behind_relay.set(Some(address));
     }
 
-    pub(super) fn distances(&self) -> &Distances {
+    pub(super) fn distances(&self) -> &NetworkDelays {
         &self.0.distances
     }
 
@@ -93,7 +93,7 @@ impl Cables {
         }
     }
 
-    fn wires(&self) -> impl Iterator<Item = Rc<Wire>> {
+    fn wires(&self) -> impl Iterator<Item = Rc<SimConnection>> {
         self.0.wires.borrow_mut().retain(|wire| wire.strong_count() > 0);
         let wires: Vec<_> = self.0.wires.borrow().iter().filter_map(Weak::upgrade).collect();
         wires.into_iter()
@@ -105,61 +105,62 @@ impl Cables {
         port
     }
 
-    fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<End> {
+    fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<ConnectionEnd> {
         let listeners = self.0.listeners.borrow();
         let listens = listeners.get(&to).ok_or(io::ErrorKind::ConnectionRefused)?;
         let client = SocketAddr::new(from, self.port());
         let relayed = self.0.behind_relay.get() == Some(to.ip());
-        let (wire, [ours, theirs]) = Wire::laid(self.0.distances.clone(), [client.ip(), to.ip()], relayed);
+        let (wire, [ours, theirs]) =
+            SimConnection::laid(self.0.distances.clone(), [client.ip(), to.ip()], relayed);
         self.0.wires.borrow_mut().push(Rc::downgrade(&wire));
-        let peer = Peer::at(client, to);
+        let peer = ConnectionInfo::at(client, to);
         listens.send((theirs, peer)).map_err(|_| io::ErrorKind::ConnectionRefused)?;
         Ok(ours)
     }
 }
 
-impl Host {
+impl SimHost {
     pub(super) fn address(&self) -> IpAddr {
         self.address
     }
 
-    pub(super) fn listens(&self, port: u16) -> Listener {
+    pub(super) fn listens(&self, port: u16) -> SimListener {
         let address = SocketAddr::new(self.address, port);
         let (sender, come) = mpsc::unbounded_channel();
         self.cables.0.listeners.borrow_mut().insert(address, sender);
-        Listener { cables: self.cables.clone(), address, come: RefCell::new(come) }
+        SimListener { cables: self.cables.clone(), address, come: RefCell::new(come) }
     }
 }
 
-impl Network for Host {
-    type Stream = End;
-    type Listener = Listener;
+impl Network for SimHost {
+    type Stream = ConnectionEnd;
+    type Listener = SimListener;
 
-    async fn resolve(&self, _: &str) -> io::Result<Vec<Remote>> {
+    async fn resolve(&self, _: &str) -> io::Result<Vec<ConnectTarget>> {
         Err(io::ErrorKind::NotFound.into())
     }
 
     /// Connects there and back. If a way is blocked, it waits until the way is free.
-    async fn dial(&self, remote: &Remote) -> io::Result<End> {
-        let Remote::Tcp(to) = *remote else { return Err(io::ErrorKind::Unsupported.into()) };
+    async fn dial(&self, remote: &ConnectTarget) -> io::Result<ConnectionEnd> {
+        let ConnectTarget::Tcp(to) = *remote else { return Err(io::ErrorKind::Unsupported.into()) };
         sleep_until(self.cables.0.distances.arrival(self.address, to.ip())).await;
         let connected = self.cables.connect(self.address, to);
         sleep_until(self.cables.0.distances.arrival(to.ip(), self.address)).await;
         connected
     }
 
-    fn listen(&self, place: &Bound) -> io::Result<Listener> {
+    fn listen(&self, place: &ListenAddr) -> io::Result<SimListener> {
         match place {
-            Bound::Tcp(address) => Ok(self.listens(address.port())),
-            Bound::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            ListenAddr::Tcp(address) => Ok(self.listens(address.port())),
+            ListenAddr::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
 
-impl Accept for Listener {
-    type Stream = End;
+impl Accept for SimListener {
+    type Stream = ConnectionEnd;
 
-    async fn accept(&self) -> io::Result<(End, Peer)> {
+    async fn accept(&self) -> io::Result<(ConnectionEnd, ConnectionInfo)> {
         match poll_fn(|cx| self.come.borrow_mut().poll_recv(cx)).await {
             Some(come) => Ok(come),
             // No further connections come.
@@ -170,8 +171,8 @@ impl Accept for Listener {
         }
     }
 
-    fn place(&self) -> io::Result<Bound> {
-        Ok(Bound::Tcp(self.address))
+    fn place(&self) -> io::Result<ListenAddr> {
+        Ok(ListenAddr::Tcp(self.address))
     }
 
     fn closes(&self) {

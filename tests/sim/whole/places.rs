@@ -10,9 +10,9 @@ use std::{
 
 use fencegate_policies::{
     file,
-    plan::{Gateway, Guard},
+    plan::{GatewayPlan, GuardPlan},
 };
-use fencegate_tests::policy::Policy;
+use fencegate_tests::policy::TestPolicy;
 use serde_json::{Value, json};
 
 use crate::plan::ROOT;
@@ -50,12 +50,12 @@ pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(24);
 
 /// The key template of a fleet, which may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Naming {
+pub(super) enum KeyNaming {
     Account,
     Konto,
 }
 
-impl Naming {
+impl KeyNaming {
     pub(super) fn other(self) -> Self {
         match self {
             Self::Account => Self::Konto,
@@ -76,14 +76,14 @@ fn route(name: &str, path: &str, upstream: &str, fence: Value) -> Value {
 }
 
 /// The secret for tickets, and the tokens of lease clients. Both have a fixed length, so that every run is alike.
-pub(super) struct Secrets {
+pub(super) struct SecretFiles {
     folder: PathBuf,
 }
 
 /// The token of the one client that may hold leases.
 pub(super) const BEARER: &str = "bearer-0123456789abcdef0123456789";
 
-impl Secrets {
+impl SecretFiles {
     /// # Panics
     /// If they cannot be written.
     pub(super) fn written(folder: &Path) -> Self {
@@ -107,7 +107,7 @@ impl Secrets {
 }
 
 /// The policy of the gateway with this number.
-pub(super) fn policy(number: usize, naming: Naming, secrets: &Secrets) -> Policy {
+pub(super) fn policy(number: usize, naming: KeyNaming, secrets: &SecretFiles) -> TestPolicy {
     let (address, word) = (GATEWAYS[number], naming.word());
     let nowhere = SocketAddr::new(at(200), 2181);
     let key = |of: &str| format!("{word}/{{path.{of}}}");
@@ -119,7 +119,7 @@ pub(super) fn policy(number: usize, naming: Naming, secrets: &Secrets) -> Policy
         fence
     };
     let calling = json!({"hold": {"mode": "cached"}, "nested": "allow"});
-    Policy::new(&format!("gw-{number}"), nowhere, ROOT, SocketAddr::new(GUARD, PORT))
+    TestPolicy::new(&format!("gw-{number}"), nowhere, ROOT, SocketAddr::new(GUARD, PORT))
         .with("/listeners/public/address", SocketAddr::new(address, PORT).to_string())
         .with("/peer", json!({"address": SocketAddr::new(address, OTHER_PORT).to_string()}))
         .with("/zookeeper/sessions", 1)
@@ -173,16 +173,16 @@ pub(super) fn policy(number: usize, naming: Naming, secrets: &Secrets) -> Policy
         )
 }
 
-pub(super) fn gateway(policy: &Policy) -> Gateway {
+pub(super) fn gateway(policy: &TestPolicy) -> GatewayPlan {
     let loaded = file::load(&policy.to_string());
     loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
 /// # Panics
 /// Never: the policy is valid.
-pub(super) fn guard(store: &Path, secrets: &Secrets) -> Guard {
+pub(super) fn guard(store: &Path, secrets: &SecretFiles) -> GuardPlan {
     let probe = json!({"path": "/probe/{operation}", "done": [200], "not_done": [404], "closes": true, "timeout": "1s"});
-    let policy = Policy::of_guard(SocketAddr::new(UPSTREAM, PORT), store)
+    let policy = TestPolicy::of_guard(SocketAddr::new(UPSTREAM, PORT), store)
         .with("/listener/address", SocketAddr::new(GUARD, PORT).to_string())
         .with("/upstream/response_timeout", "6s")
         .with("/settle", "9s")

@@ -20,25 +20,25 @@ use tracing::{Level, subscriber::set_default};
 
 use super::{
     draw::{drawn, with_standstills},
-    schedule::{Schedule, WayToUpstream},
-    world::{self, Outcome},
+    schedule::{Schedule, UpstreamPath},
+    world::{self, WorldResult},
 };
-use crate::{chronicle::Chronicle, simulated};
+use crate::{chronicle::EventLog, simulated};
 
 /// One run of a simulation.
 #[derive(Debug, Clone)]
-pub(super) struct Play {
+pub(super) struct SimRun {
     pub(super) seed: u64,
     /// Events of the schedule that do not happen, by their numbers.
     left_out: BTreeSet<usize>,
-    without: Option<Rule>,
-    way: WayToUpstream,
+    without: Option<SafetyRule>,
+    way: UpstreamPath,
     chronicle: bool,
 }
 
 /// A rule that can be switched off, to test that its absence is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum SafetyRule {
     /// The guard compares tokens again in the step that registers the dispatch.
     SecondCheck,
     /// An exchange goes on when its client goes away.
@@ -59,7 +59,7 @@ pub(super) enum Rule {
 
 /// The result of one run.
 #[derive(Debug, Clone)]
-pub(super) struct Played {
+pub(super) struct RunResult {
     pub(super) wrong: Vec<String>,
     pub(super) seen: BTreeMap<String, u64>,
     /// All events of the run; empty unless asked for.
@@ -69,7 +69,7 @@ pub(super) struct Played {
 /// The environment variable that says which seed the process plays.
 const PLAY: &str = "FENCEGATE_PLAY";
 
-impl Rule {
+impl SafetyRule {
     /// The name of the failpoint.
     fn name(self) -> &'static str {
         match self {
@@ -85,9 +85,9 @@ impl Rule {
     }
 }
 
-impl Play {
+impl SimRun {
     pub(super) fn of(seed: u64) -> Self {
-        let way = WayToUpstream::Direct;
+        let way = UpstreamPath::Direct;
         Self { seed, left_out: BTreeSet::new(), without: None, way, chronicle: false }
     }
 
@@ -97,11 +97,11 @@ impl Play {
     }
 
     /// The same seed with what stands still on the way to the upstream.
-    pub(super) fn with_standstills(self, way: WayToUpstream) -> Self {
+    pub(super) fn with_standstills(self, way: UpstreamPath) -> Self {
         Self { way, ..self }
     }
 
-    pub(super) fn without(self, rule: Rule) -> Self {
+    pub(super) fn without(self, rule: SafetyRule) -> Self {
         Self { without: Some(rule), ..self }
     }
 
@@ -130,13 +130,13 @@ impl Play {
 
     fn whole_schedule(&self) -> Schedule {
         match self.way {
-            WayToUpstream::Direct => drawn(self.seed),
+            UpstreamPath::Direct => drawn(self.seed),
             way => with_standstills(self.seed, way),
         }
     }
 
     /// Runs it in a process of its own.
-    pub(super) fn run(&self) -> Played {
+    pub(super) fn run(&self) -> RunResult {
         let folder = scratch::place();
         let report = folder.path().join("report.json");
         let told = json!({
@@ -159,7 +159,7 @@ impl Play {
         let output = command.output().expect("this binary runs");
         let Ok(report) = fs::read(&report) else {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Played {
+            return RunResult {
                 wrong: vec![format!("Crash: {}: {said}", output.status)],
                 seen: BTreeMap::new(),
                 chronicle: String::new(),
@@ -173,7 +173,7 @@ impl Play {
             said.lines().filter(|line| line.contains("panicked at")).map(|line| format!("Panic: {line}"));
         let wrong = report["wrong"].as_array().expect("a list").iter();
         let wrong = wrong.map(|wrong| wrong.as_str().expect("text").to_owned());
-        Played {
+        RunResult {
             wrong: wrong.chain(panicked).collect(),
             seen: seen.map(|(what, often)| (what.clone(), often.as_u64().unwrap_or_default())).collect(),
             chronicle: report["chronicle"].as_str().expect("text").to_owned(),
@@ -188,23 +188,23 @@ pub(super) fn plays_here() -> bool {
     let left_out = told["left_out"].as_array().expect("a list").iter();
     let left_out = left_out.filter_map(|number| usize::try_from(number.as_u64()?).ok()).collect();
     let way = match told["way"].as_str().expect("text") {
-        "Relayed" => WayToUpstream::Relayed,
-        "Filtered" => WayToUpstream::Filtered,
-        _ => WayToUpstream::Direct,
+        "Relayed" => UpstreamPath::Relayed,
+        "Filtered" => UpstreamPath::Filtered,
+        _ => UpstreamPath::Direct,
     };
-    let play = Play {
+    let play = SimRun {
         left_out,
         way,
         chronicle: told["chronicle"] == true,
-        ..Play::of(told["seed"].as_u64().expect("a number"))
+        ..SimRun::of(told["seed"].as_u64().expect("a number"))
     };
     let folder: PathBuf = told["folder"].as_str().expect("a path").into();
     let _rules = failpoint::armed_by_environment();
-    let (schedule, chronicle) = (play.schedule(), Chronicle::default());
+    let (schedule, chronicle) = (play.schedule(), EventLog::default());
     simulated::run(async {
         let level = if play.chronicle { Level::DEBUG } else { Level::ERROR };
         let _collecting = set_default(chronicle.subscriber(level));
-        let Outcome { wrong, seen } = world::play(&schedule, play.seed, folder).await;
+        let WorldResult { wrong, seen } = world::play(&schedule, play.seed, folder).await;
         let report = json!({"wrong": wrong, "seen": seen, "chronicle": chronicle.text()});
         fs::write(told["report"].as_str().expect("a path"), report.to_string()).expect("a folder of ours");
         // Tasks that still run must not end in order, and neither must those of killed processes.
@@ -214,18 +214,18 @@ pub(super) fn plays_here() -> bool {
 
 /// The results of many runs.
 #[derive(Default)]
-pub(super) struct All {
+pub(super) struct RunResults {
     /// The runs that failed, by their index.
-    pub(super) failed: BTreeMap<usize, (Play, Vec<String>)>,
+    pub(super) failed: BTreeMap<usize, (SimRun, Vec<String>)>,
     pub(super) seen: BTreeMap<String, u64>,
 }
 
 /// Plays the runs in their order, as many at once as there are cores, until `most` of them have failed.
-pub(super) fn all(plays: impl Iterator<Item = Play>, most: usize) -> All {
-    let plays: Vec<Play> = plays.collect();
-    let (next, all) = (AtomicUsize::new(0), Mutex::new(All::default()));
+pub(super) fn all(plays: impl Iterator<Item = SimRun>, most: usize) -> RunResults {
+    let plays: Vec<SimRun> = plays.collect();
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(RunResults::default()));
     let played = |at: usize| {
-        let Played { wrong, seen, .. } = plays[at].run();
+        let RunResult { wrong, seen, .. } = plays[at].run();
         let mut all = all.lock().expect("nobody panics here");
         for (what, often) in seen {
             *all.seen.entry(what).or_default() += often;
@@ -251,6 +251,6 @@ pub(super) fn all(plays: impl Iterator<Item = Play>, most: usize) -> All {
 }
 
 /// The first run that fails.
-pub(super) fn first_failing(plays: impl Iterator<Item = Play>) -> Option<(Play, Vec<String>)> {
+pub(super) fn first_failing(plays: impl Iterator<Item = SimRun>) -> Option<(SimRun, Vec<String>)> {
     all(plays, 1).failed.into_values().next()
 }

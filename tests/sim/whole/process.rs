@@ -13,16 +13,16 @@ use tokio::task::{LocalSet, spawn_local};
 use tracing::Span;
 
 /// Dropping it ends the process as SIGKILL does.
-pub(super) struct Process(Rc<Inner>);
+pub(super) struct SimProcess(Rc<ProcessState>);
 
-struct Inner {
+struct ProcessState {
     /// `None` after the end.
     tasks: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     frozen: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Process {
+impl SimProcess {
     /// Runs `main` and the tasks that it spawns beside the caller. Its log lines get the name `name`.
     pub(super) fn start(name: &'static str, main: impl Future<Output = ()> + 'static) -> Self {
         let tasks: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
@@ -31,7 +31,7 @@ impl Process {
             // The remaining tasks do not run, as after the end of a process.
             mem::forget(tasks);
         });
-        let inner = Rc::new(Inner {
+        let inner = Rc::new(ProcessState {
             tasks: RefCell::new(Some(tasks)),
             frozen: Cell::new(false),
             waker: RefCell::default(),
@@ -58,7 +58,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for SimProcess {
     fn drop(&mut self) {
         // Dropped tasks would still give back locks and close connections, so they are leaked.
         mem::forget(self.0.tasks.borrow_mut().take());
@@ -66,7 +66,7 @@ impl Drop for Process {
     }
 }
 
-impl Inner {
+impl ProcessState {
     fn poll(&self, waker: &Waker, span: &Span) -> Poll<()> {
         *self.waker.borrow_mut() = Some(waker.clone());
         if self.frozen.get() {

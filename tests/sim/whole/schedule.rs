@@ -8,13 +8,13 @@ pub(super) struct Schedule {
     /// Only accidents that are harmless at every level of fencing: clients that go away, and slow answers.
     pub(super) mild: bool,
     /// What is on the way to the upstream.
-    pub(super) way: WayToUpstream,
-    pub(super) events: Vec<Event>,
+    pub(super) way: UpstreamPath,
+    pub(super) events: Vec<ScheduledEvent>,
 }
 
 /// What is between the guard and the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WayToUpstream {
+pub(super) enum UpstreamPath {
     /// Nothing, and the upstream never stands still.
     Direct,
     /// A relay that keeps what it has taken, and an upstream that stands still with requests in its buffer.
@@ -24,44 +24,44 @@ pub(super) enum WayToUpstream {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Event {
+pub(super) struct ScheduledEvent {
     /// The time since the beginning of the storm.
     pub(super) at: Duration,
-    pub(super) what: What,
+    pub(super) what: EventKind,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum What {
-    Asks(Ask),
+pub(super) enum EventKind {
+    Asks(ClientRequest),
     /// The process stops and goes on, as by SIGSTOP and SIGCONT.
-    Freezes(Who, Duration),
+    Freezes(ProcessId, Duration),
     /// The process dies as by SIGKILL. Another one takes its place after this time.
-    Dies(Who, Duration),
+    Dies(ProcessId, Duration),
     /// The process stops as by SIGTERM. Another one takes its place at once.
-    Restarts(Who),
+    Restarts(ProcessId),
     /// The host of guard and upstream stands still: both are frozen together.
     HostSleeps(Duration),
     /// Bytes from one host to the other are held back.
     Blocked {
-        from: Who,
-        to: Who,
+        from: ProcessId,
+        to: ProcessId,
         time: Duration,
     },
     /// The connections between two hosts break, and bytes on their way are lost.
-    Breaks(Who, Who),
+    Breaks(ProcessId, ProcessId),
     /// Every message takes up to this time.
     Slow(Duration),
     /// The guard's disk accepts no write.
     DiskStalls(Duration),
     /// An accident between the gateway and ZooKeeper.
-    ZooKeeper(usize, Trouble),
+    ZooKeeper(usize, NetworkFault),
     /// The gateway takes over a policy with another key template.
     Rekeys(usize),
 }
 
 /// Between a gateway and ZooKeeper.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Trouble {
+pub(super) enum NetworkFault {
     Cut(Duration),
     Silent(Duration),
     LosesRequest,
@@ -73,7 +73,7 @@ pub(super) enum Trouble {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Who {
+pub(super) enum ProcessId {
     Gateway(usize),
     Guard,
     Upstream,
@@ -81,7 +81,7 @@ pub(super) enum Who {
 
 /// One request of a client, and its repetitions.
 #[derive(Debug, Clone)]
-pub(super) struct Ask {
+pub(super) struct ClientRequest {
     pub(super) gateway: usize,
     /// Route, and the resources behind it.
     pub(super) path: String,
@@ -90,10 +90,10 @@ pub(super) struct Ask {
     /// The client goes away after that time.
     pub(super) leaves: Option<Duration>,
     /// The operation, if the request must happen at most once.
-    pub(super) once: Option<Once>,
+    pub(super) once: Option<OperationSchedule>,
     /// The client takes a lease of the resource first, at this gateway. Then it sends this number of requests under
     /// the lease.
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Option<LeaseSchedule>,
     /// The upstream calls back for the same resource, through this gateway.
     pub(super) calls: Option<usize>,
     /// A proxy before the upstream waits no longer than this, and answers 504 while the upstream works on.
@@ -101,21 +101,21 @@ pub(super) struct Ask {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Lease {
+pub(super) struct LeaseSchedule {
     pub(super) requests: u32,
     /// The time between two requests.
     pub(super) pause: Duration,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Once {
+pub(super) struct OperationSchedule {
     pub(super) name: String,
     pub(super) principal: Option<&'static str>,
     /// The number of repetitions, whatever the answer was. Each goes to the other gateway than the one before.
     pub(super) repeats: u32,
 }
 
-impl Ask {
+impl ClientRequest {
     pub(super) fn plain(gateway: usize, path: String, works: Duration) -> Self {
         Self { gateway, path, works, leaves: None, once: None, lease: None, calls: None, relayed: None }
     }
@@ -129,8 +129,8 @@ impl Ask {
     pub(super) fn attempt(&self, number: usize, again: u32) -> String {
         match &self.once {
             None => format!("{number}.{again}"),
-            Some(Once { name, principal: None, .. }) => name.clone(),
-            Some(Once { name, principal: Some(principal), .. }) => format!("{principal}:{name}"),
+            Some(OperationSchedule { name, principal: None, .. }) => name.clone(),
+            Some(OperationSchedule { name, principal: Some(principal), .. }) => format!("{principal}:{name}"),
         }
     }
 }
@@ -141,13 +141,13 @@ impl fmt::Display for Schedule {
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for ScheduledEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>8.3} s  {}", self.at.as_secs_f64(), self.what)
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asks(ask) => ask.fmt(f),
@@ -167,14 +167,14 @@ impl fmt::Display for What {
     }
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for ClientRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "gateway {} is asked for {}, {:?} of work", self.gateway, self.path, self.works)?;
-        if let Some(Once { name, principal, repeats }) = &self.once {
+        if let Some(OperationSchedule { name, principal, repeats }) = &self.once {
             let of = principal.map(|of| format!(" of {of}")).unwrap_or_default();
             write!(f, ", once, as {name}{of}, and {repeats} times again")?;
         }
-        if let Some(Lease { requests, pause }) = &self.lease {
+        if let Some(LeaseSchedule { requests, pause }) = &self.lease {
             write!(f, ", {requests} times under a lease, {pause:?} apart")?;
         }
         if let Some(gateway) = self.calls {
@@ -187,7 +187,7 @@ impl fmt::Display for Ask {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gateway(number) => write!(f, "gateway {number}"),

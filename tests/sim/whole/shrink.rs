@@ -1,9 +1,9 @@
 //! Removes the events that a failure does not need, so that a reader can understand it.
 
-use super::played::Play;
+use super::played::SimRun;
 
 /// The same failure with fewer events. The search removes halves first and single events last.
-pub(super) fn shrunk(failing: &Play, wrong: &[String]) -> Play {
+pub(super) fn shrunk(failing: &SimRun, wrong: &[String]) -> SimRun {
     let mut least = failing.clone();
     let mut size = least.events() / 2;
     while size > 0 {
@@ -32,7 +32,7 @@ fn fails_alike(wrong: &[String], before: &[String]) -> bool {
 }
 
 /// The report for the developer who looks for the cause.
-pub(super) fn told(failing: &Play, wrong: &[String]) -> String {
+pub(super) fn told(failing: &SimRun, wrong: &[String]) -> String {
     let least = shrunk(failing, wrong);
     let played = least.clone().told().run();
     format!(

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_process::clock::{Boot, Clock, SharedClock};
+use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use tokio::time::Instant;
 
 #[derive(Debug)]
@@ -12,8 +12,8 @@ struct SimulatedClock {
 }
 
 impl Clock for SimulatedClock {
-    fn now(&self) -> Boot {
-        Boot::from_nanos(0) + self.uptime + self.began.elapsed()
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(0) + self.uptime + self.began.elapsed()
     }
 }
 
@@ -27,7 +27,7 @@ struct OtherMachine {
 }
 
 impl Clock for OtherMachine {
-    fn now(&self) -> Boot {
+    fn now(&self) -> BootInstant {
         self.clock.now()
     }
 

@@ -16,7 +16,7 @@ use fencegate_policies::token::Token;
 use fencegate_process::clock::SharedClock;
 use fencegate_tests::{
     history::{ATTEMPT, Execution},
-    origin::Access,
+    origin::AccessMode,
 };
 use http_body_util::{BodyExt as _, Full};
 use hyper::{HeaderMap, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
@@ -29,10 +29,10 @@ use tracing::info;
 
 use super::{
     exchange::sent,
-    network::Host,
+    network::SimHost,
     places::{CLOCK_ERROR, OTHER_PORT, PORT},
-    process::Process,
-    schedule::WayToUpstream,
+    process::SimProcess,
+    schedule::UpstreamPath,
 };
 
 /// How long the upstream is to work on a request, in milliseconds.
@@ -45,11 +45,11 @@ pub(super) const CALLS: &str = "x-calls";
 /// The token of the execution that calls back.
 const CALLED_FROM: &str = "x-called-from";
 
-pub(super) struct Upstream {
+pub(super) struct SimUpstream {
     /// The host from which it calls back.
-    host: Host,
-    guarded: RefCell<Vec<Worked>>,
-    bare: RefCell<Vec<Worked>>,
+    host: SimHost,
+    guarded: RefCell<Vec<UpstreamExecution>>,
+    bare: RefCell<Vec<UpstreamExecution>>,
     /// The names of finished operations, of all clients.
     done: RefCell<BTreeSet<String>>,
     busy: Cell<usize>,
@@ -61,11 +61,11 @@ pub(super) struct Upstream {
     /// For how long it has stood still in all.
     stood_still: Cell<Duration>,
     stands: Cell<bool>,
-    running: RefCell<Option<Process>>,
+    running: RefCell<Option<SimProcess>>,
 }
 
 /// One execution.
-struct Worked {
+struct UpstreamExecution {
     execution: Execution,
     /// The token of the execution that has called this one. The caller waits for it, and both are at work together.
     caller: Option<Token>,
@@ -73,44 +73,44 @@ struct Worked {
 
 /// The filter refuses a request by closing its connection, so that nobody takes it for the answer of the service.
 #[derive(Debug)]
-struct Refused;
+struct ExpiredRequestError;
 
-impl fmt::Display for Refused {
+impl fmt::Display for ExpiredRequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("too late")
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ExpiredRequestError {}
 
 /// Where a request came in.
 #[derive(Debug, Clone, Copy)]
-enum Entrance {
+enum UpstreamEntrance {
     Guarded,
     Bare,
 }
 
-impl Upstream {
+impl SimUpstream {
     /// Listens at both entrances.
-    pub(super) fn open(host: &Host, way: WayToUpstream, clock: SharedClock) -> Rc<Self> {
+    pub(super) fn open(host: &SimHost, way: UpstreamPath, clock: SharedClock) -> Rc<Self> {
         let upstream = Rc::new(Self {
             host: host.clone(),
             guarded: RefCell::default(),
             bare: RefCell::default(),
             done: RefCell::default(),
             busy: Cell::new(0),
-            filters: way == WayToUpstream::Filtered,
+            filters: way == UpstreamPath::Filtered,
             clock,
             refused: Cell::new(0),
             stood_still: Cell::default(),
             stands: Cell::default(),
             running: RefCell::default(),
         });
-        if way == WayToUpstream::Direct {
+        if way == UpstreamPath::Direct {
             upstream.listens();
         } else {
             let serves = upstream.clone();
-            let process = Process::start("upstream", async move {
+            let process = SimProcess::start("upstream", async move {
                 serves.listens();
                 std::future::pending().await
             });
@@ -125,21 +125,21 @@ impl Upstream {
         if self.stands.replace(true) {
             return;
         }
-        self.with(Process::freeze);
+        self.with(SimProcess::freeze);
         sleep(time).await;
         self.stood_still.set(self.stood_still.get() + time);
         self.stands.set(false);
-        self.with(Process::thaw);
+        self.with(SimProcess::thaw);
     }
 
-    fn with(&self, does: impl FnOnce(&Process)) {
+    fn with(&self, does: impl FnOnce(&SimProcess)) {
         if let Some(process) = &*self.running.borrow() {
             does(process);
         }
     }
 
     fn listens(self: &Rc<Self>) {
-        for (port, entrance) in [(PORT, Entrance::Guarded), (OTHER_PORT, Entrance::Bare)] {
+        for (port, entrance) in [(PORT, UpstreamEntrance::Guarded), (OTHER_PORT, UpstreamEntrance::Bare)] {
             let (listener, served) = (self.host.listens(port), self.clone());
             spawn_local(async move {
                 while let Ok((stream, _)) = listener.accept().await {
@@ -177,10 +177,10 @@ impl Upstream {
 
     async fn answers(
         self: Rc<Self>,
-        entrance: Entrance,
+        entrance: UpstreamEntrance,
         taken_of: Rc<Cell<Option<Instant>>>,
         request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, Refused> {
+    ) -> Result<Response<Full<Bytes>>, ExpiredRequestError> {
         let (head, body) = request.into_parts();
         if let Some(operation) = head.uri.path().strip_prefix("/probe/") {
             let done = self.done.borrow().contains(operation);
@@ -195,7 +195,7 @@ impl Upstream {
         if self.is_refused(entrance, &head.headers) {
             info!(path, "upstream.refuses");
             self.refused.set(self.refused.get() + 1);
-            return Err(Refused);
+            return Err(ExpiredRequestError);
         }
         let (number, work) = self.begins(entrance, &path, &head.headers, sent);
         let relayed = head.headers.get(RELAYED).and_then(|patience| patience.to_str().ok()?.parse().ok());
@@ -218,8 +218,8 @@ impl Upstream {
     }
 
     /// In the place of a filter. It reads `Fencing-Not-After` as the real one does, on a machine of its own.
-    fn is_refused(&self, entrance: Entrance, headers: &HeaderMap) -> bool {
-        let filtered = self.filters && matches!(entrance, Entrance::Guarded);
+    fn is_refused(&self, entrance: UpstreamEntrance, headers: &HeaderMap) -> bool {
+        let filtered = self.filters && matches!(entrance, UpstreamEntrance::Guarded);
         filtered && !matches!(filter::begun_by(headers, &*self.clock, CLOCK_ERROR), Ok(Some(_)))
     }
 
@@ -254,17 +254,17 @@ impl Upstream {
         info!(token, status, "upstream.called");
     }
 
-    fn executions(&self, entrance: Entrance) -> &RefCell<Vec<Worked>> {
+    fn executions(&self, entrance: UpstreamEntrance) -> &RefCell<Vec<UpstreamExecution>> {
         match entrance {
-            Entrance::Guarded => &self.guarded,
-            Entrance::Bare => &self.bare,
+            UpstreamEntrance::Guarded => &self.guarded,
+            UpstreamEntrance::Bare => &self.bare,
         }
     }
 
     /// A request for several resources counts as one execution of each.
     fn begins(
         &self,
-        entrance: Entrance,
+        entrance: UpstreamEntrance,
         path: &str,
         headers: &HeaderMap,
         sent: Option<Instant>,
@@ -273,8 +273,8 @@ impl Upstream {
         let token =
             text("fencing-token").and_then(|token| Token::parse(token).ok()).expect("a fenced request");
         let access = match text("fencing-mode") {
-            Some("shared") => Access::Shared,
-            _ => Access::Exclusive,
+            Some("shared") => AccessMode::Shared,
+            _ => AccessMode::Exclusive,
         };
         info!(%token, path, attempt = text(ATTEMPT), "upstream.begins");
         self.busy.set(self.busy.get() + 1);
@@ -294,16 +294,16 @@ impl Upstream {
                 ended: None,
             };
             let caller = text(CALLED_FROM).and_then(|token| Token::parse(token).ok());
-            executions.push(Worked { execution, caller });
+            executions.push(UpstreamExecution { execution, caller });
         }
         let works = text(WORKS).and_then(|works| works.parse().ok()).expect("told by its client");
         (numbers, Duration::from_millis(works))
     }
 
-    fn ends(&self, entrance: Entrance, numbers: Vec<usize>, headers: &HeaderMap) {
+    fn ends(&self, entrance: UpstreamEntrance, numbers: Vec<usize>, headers: &HeaderMap) {
         let mut executions = self.executions(entrance).borrow_mut();
         for number in numbers {
-            let Worked { execution, .. } = &mut executions[number];
+            let UpstreamExecution { execution, .. } = &mut executions[number];
             execution.ended = Some(Instant::now().into_std());
             info!(token = %execution.token, "upstream.ends");
         }
@@ -315,9 +315,9 @@ impl Upstream {
 }
 
 /// Joins each execution with those that it has called. Together they count as one, until the last of them has ended.
-fn alone(all: &[Worked]) -> Vec<Execution> {
+fn alone(all: &[UpstreamExecution]) -> Vec<Execution> {
     let mut alone: Vec<Execution> = Vec::new();
-    for Worked { execution, caller } in all {
+    for UpstreamExecution { execution, caller } in all {
         let called = |before: &&mut Execution| before.key == execution.key && Some(before.token) == *caller;
         match alone.iter_mut().find(called) {
             // `None` means that the execution has not ended, and that stays so.

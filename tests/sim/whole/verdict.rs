@@ -1,16 +1,16 @@
 //! Finds the violations in the history of one simulation.
 
-use fencegate_tests::history::{Condition, History, Judged, Violation};
+use fencegate_tests::history::{History, HistoryVerdict, PromiseCondition, Violation};
 
 use super::{
-    asking::Clients,
+    asking::SimClients,
     places::{LONGEST_EXECUTION, MAX_EXECUTION},
-    schedule::WayToUpstream,
-    upstream::Upstream,
+    schedule::UpstreamPath,
+    upstream::SimUpstream,
 };
 
 /// What was found in a history.
-pub(super) struct Found {
+pub(super) struct HistoryFindings {
     pub(super) wrong: Vec<String>,
     /// The number of violations outside of the promise.
     pub(super) outside: u64,
@@ -20,17 +20,22 @@ pub(super) struct Found {
 const BARE: &str = "bare";
 
 /// `mild`: the schedule has only accidents that are harmless even for a service without a guard.
-pub(super) fn verdict(mild: bool, way: WayToUpstream, upstream: &Upstream, clients: &Clients) -> Found {
+pub(super) fn verdict(
+    mild: bool,
+    way: UpstreamPath,
+    upstream: &SimUpstream,
+    clients: &SimClients,
+) -> HistoryFindings {
     let (bare, guarded): (Vec<_>, Vec<_>) = clients.told().into_iter().partition(|told| told.route == BARE);
-    let history = |executions, told: Vec<super::asking::Told>| History {
+    let history = |executions, told: Vec<super::asking::ClientAnswer>| History {
         executions,
         attempts: told.into_iter().map(|told| told.attempt).collect(),
     };
     let guarded = history(upstream.guarded(), guarded);
-    let Judged { broken: mut wrong, outside } = match way {
-        WayToUpstream::Direct => Judged { broken: guarded.violations(), ..Judged::default() },
-        WayToUpstream::Relayed => guarded.judged(Condition::OverAfterSending(MAX_EXECUTION)),
-        WayToUpstream::Filtered => guarded.judged(Condition::Lasts(LONGEST_EXECUTION)),
+    let HistoryVerdict { broken: mut wrong, outside } = match way {
+        UpstreamPath::Direct => HistoryVerdict { broken: guarded.violations(), ..HistoryVerdict::default() },
+        UpstreamPath::Relayed => guarded.judged(PromiseCondition::OverAfterSending(MAX_EXECUTION)),
+        UpstreamPath::Filtered => guarded.judged(PromiseCondition::Lasts(LONGEST_EXECUTION)),
     };
     let without = history(upstream.bare(), bare).violations();
     // Nobody compares tokens on this route, so executions may overlap after a pause. Only a guard prevents that.
@@ -38,14 +43,14 @@ pub(super) fn verdict(mild: bool, way: WayToUpstream, upstream: &Upstream, clien
         mild || !matches!(violation, Violation::Overlap { .. } | Violation::NotNewer { .. })
     };
     wrong.extend(without.into_iter().filter(promised));
-    Found {
+    HistoryFindings {
         wrong: wrong.iter().map(|violation| format!("{violation:?}")).collect(),
         outside: outside.len() as u64,
     }
 }
 
 /// The number of executions behind the guard, and the number of their tenures.
-pub(super) fn exercised(upstream: &Upstream) -> (u64, u64) {
+pub(super) fn exercised(upstream: &SimUpstream) -> (u64, u64) {
     let history = History { executions: upstream.guarded(), attempts: Vec::new() };
     (history.executions.len() as u64, history.tenures() as u64)
 }

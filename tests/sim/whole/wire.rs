@@ -18,13 +18,13 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::distance::Distances;
+use super::distance::NetworkDelays;
 
-pub(super) struct Wire {
-    distances: Rc<Distances>,
+pub(super) struct SimConnection {
+    distances: Rc<NetworkDelays>,
     hosts: [IpAddr; 2],
     /// The way to the end with this index.
-    ways: [Way; 2],
+    ways: [ByteQueue; 2],
     broken: Cell<bool>,
     /// A relay on the way has acknowledged all that was sent. It delivers this to the end with the index 1 also after
     /// the connection has broken, and does not tell that end.
@@ -35,29 +35,29 @@ pub(super) struct Wire {
 
 /// The bytes on their way to one end.
 #[derive(Default)]
-struct Way {
-    pieces: RefCell<VecDeque<Sent>>,
+struct ByteQueue {
+    pieces: RefCell<VecDeque<QueuedBytes>>,
     /// The waker of the task that waits for more bytes.
     reader: RefCell<Option<Waker>>,
 }
 
 /// A piece on its way.
-struct Sent {
+struct QueuedBytes {
     at: Instant,
     /// When it arrives.
     due: Instant,
-    piece: Piece,
+    piece: ConnectionData,
 }
 
-enum Piece {
+enum ConnectionData {
     Bytes(Bytes),
     /// No bytes follow.
     End,
 }
 
 /// One of the two ends. Dropping it closes it.
-pub(super) struct End {
-    wire: Rc<Wire>,
+pub(super) struct ConnectionEnd {
+    wire: Rc<SimConnection>,
     /// The index of this end.
     number: usize,
     waits: Option<Pin<Box<Sleep>>>,
@@ -65,12 +65,21 @@ pub(super) struct End {
     resets: Cell<bool>,
 }
 
-impl Wire {
-    pub(super) fn laid(distances: Rc<Distances>, hosts: [IpAddr; 2], relayed: bool) -> (Rc<Self>, [End; 2]) {
+impl SimConnection {
+    pub(super) fn laid(
+        distances: Rc<NetworkDelays>,
+        hosts: [IpAddr; 2],
+        relayed: bool,
+    ) -> (Rc<Self>, [ConnectionEnd; 2]) {
         let (ways, broken, taken_of) = Default::default();
         let wire = Rc::new(Self { distances, hosts, ways, broken, relayed, taken_of });
-        let end =
-            |number| End { wire: wire.clone(), number, waits: None, ended: false, resets: Cell::new(false) };
+        let end = |number| ConnectionEnd {
+            wire: wire.clone(),
+            number,
+            waits: None,
+            ended: false,
+            resets: Cell::new(false),
+        };
         (wire.clone(), [end(0), end(1)])
     }
 
@@ -97,18 +106,18 @@ impl Wire {
         self.relayed && number == 1
     }
 
-    fn sends(&self, from: usize, piece: Piece) {
+    fn sends(&self, from: usize, piece: ConnectionData) {
         let (to, way) = (1 - from, &self.ways[1 - from]);
         let arrival = self.distances.arrival(self.hosts[from], self.hosts[to]);
         let mut pieces = way.pieces.borrow_mut();
         let due = pieces.back().map_or(arrival, |before| arrival.max(before.due));
-        pieces.push_back(Sent { at: Instant::now(), due, piece });
+        pieces.push_back(QueuedBytes { at: Instant::now(), due, piece });
         drop(pieces);
         way.tell();
     }
 }
 
-impl Way {
+impl ByteQueue {
     fn tell(&self) {
         if let Some(reader) = self.reader.borrow_mut().take() {
             reader.wake();
@@ -116,8 +125,8 @@ impl Way {
     }
 }
 
-impl End {
-    fn way(&self) -> &Way {
+impl ConnectionEnd {
+    fn way(&self) -> &ByteQueue {
         &self.wire.ways[self.number]
     }
 
@@ -163,7 +172,7 @@ impl End {
     fn take(&self, buf: &mut ReadBuf<'_>) {
         let mut pieces = self.way().pieces.borrow_mut();
         // The mark of the end stays, so that later reads find it too.
-        if let Some(Sent { at, piece: Piece::Bytes(bytes), .. }) = pieces.front_mut() {
+        if let Some(QueuedBytes { at, piece: ConnectionData::Bytes(bytes), .. }) = pieces.front_mut() {
             if self.number == 1 {
                 self.wire.taken_of.set(Some(*at));
             }
@@ -179,11 +188,15 @@ impl End {
     /// Whether the other side has closed, and this side knows.
     fn is_left(&self) -> bool {
         let now = Instant::now();
-        self.way().pieces.borrow().iter().any(|sent| sent.due <= now && matches!(sent.piece, Piece::End))
+        self.way()
+            .pieces
+            .borrow()
+            .iter()
+            .any(|sent| sent.due <= now && matches!(sent.piece, ConnectionData::End))
     }
 }
 
-impl AsyncRead for End {
+impl AsyncRead for ConnectionEnd {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -193,14 +206,14 @@ impl AsyncRead for End {
     }
 }
 
-impl AsyncWrite for End {
+impl AsyncWrite for ConnectionEnd {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_broken() || self.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         // After a break the relay takes the bytes, and has nobody to give them to.
         if !self.wire.broken.get() {
-            self.wire.sends(self.number, Piece::Bytes(Bytes::copy_from_slice(buf)));
+            self.wire.sends(self.number, ConnectionData::Bytes(Bytes::copy_from_slice(buf)));
         }
         Poll::Ready(Ok(buf.len()))
     }
@@ -212,13 +225,13 @@ impl AsyncWrite for End {
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.ended && !self.wire.broken.get() {
             self.ended = true;
-            self.wire.sends(self.number, Piece::End);
+            self.wire.sends(self.number, ConnectionData::End);
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl Reset for End {
+impl Reset for ConnectionEnd {
     fn reset_on_close(&self) {
         self.resets.set(true);
     }
@@ -232,12 +245,12 @@ impl Reset for End {
     }
 }
 
-impl Drop for End {
+impl Drop for ConnectionEnd {
     fn drop(&mut self) {
         if self.resets.get() {
             self.wire.breaks();
         } else if !self.ended && !self.wire.broken.get() {
-            self.wire.sends(self.number, Piece::End);
+            self.wire.sends(self.number, ConnectionData::End);
         }
     }
 }

@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::store::{Identity, Redb};
-use fencegate_lock::state::Memory;
+use fencegate_guard::store::{RedbStore, StoreIdentity};
+use fencegate_lock::state::TokenHistory;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
-use fencegate_tests::memory::{Dice, Direction, Ensemble, Settings, Underway, Wire};
+use fencegate_tests::memory::{Direction, EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire};
 use futures_util::future::join_all;
 use tokio::{
     sync::mpsc,
@@ -22,55 +22,55 @@ use tokio::{
 use tracing::info;
 
 use super::{
-    asking::Clients,
-    gateway_process::{self, GatewayStart, Order},
-    guard_process::{self, Disk, GuardStart},
-    network::{Cables, Host},
-    places::{CLIENTS, CLOCK_ERROR, GATEWAYS, GUARD, Naming, RESPONSE_TIMEOUT, Secrets, T, UPSTREAM},
-    process::Process,
-    schedule::{Ask, Event, Schedule, Trouble, WayToUpstream, What, Who},
+    asking::SimClients,
+    gateway_process::{self, GatewayStart, OperatorCommand},
+    guard_process::{self, GuardStart, SimDisk},
+    network::{SimHost, SimNetwork},
+    places::{CLIENTS, CLOCK_ERROR, GATEWAYS, GUARD, KeyNaming, RESPONSE_TIMEOUT, SecretFiles, T, UPSTREAM},
+    process::SimProcess,
+    schedule::{ClientRequest, EventKind, NetworkFault, ProcessId, Schedule, ScheduledEvent, UpstreamPath},
     simulated_clock,
-    upstream::Upstream,
-    verdict::{Found, exercised, verdict},
+    upstream::SimUpstream,
+    verdict::{HistoryFindings, exercised, verdict},
 };
 
-pub(super) struct World {
-    ensemble: Ensemble,
-    cables: Cables,
-    gateways: [GatewayPlace; 2],
-    guard: GuardPlace,
-    upstream: Rc<Upstream>,
-    clients: Rc<Clients>,
+pub(super) struct SimWorld {
+    ensemble: SimEnsemble,
+    cables: SimNetwork,
+    gateways: [GatewaySlot; 2],
+    guard: GuardSlot,
+    upstream: Rc<SimUpstream>,
+    clients: Rc<SimClients>,
     folder: PathBuf,
-    secrets: Rc<Secrets>,
+    secrets: Rc<SecretFiles>,
     clock: SharedClock,
 }
 
 /// The place of one gateway, whose processes follow each other.
-struct GatewayPlace {
+struct GatewaySlot {
     wire: Rc<Wire>,
-    running: RefCell<Option<(Process, mpsc::UnboundedSender<Order>)>>,
-    naming: Cell<Naming>,
+    running: RefCell<Option<(SimProcess, mpsc::UnboundedSender<OperatorCommand>)>>,
+    naming: Cell<KeyNaming>,
 }
 
 /// The place of the guard, and its store.
-struct GuardPlace {
-    running: RefCell<Option<(Process, mpsc::UnboundedSender<()>)>>,
+struct GuardSlot {
+    running: RefCell<Option<(SimProcess, mpsc::UnboundedSender<()>)>>,
     store: RefCell<Rc<Path>>,
-    disk: Rc<Disk>,
+    disk: Rc<SimDisk>,
     lets_in: Rc<Cell<bool>>,
 }
 
 /// The result of a schedule.
-pub(super) struct Outcome {
+pub(super) struct WorldResult {
     pub(super) wrong: Vec<String>,
     /// The number of times that each thing was answered to clients, or done.
     pub(super) seen: BTreeMap<String, u64>,
 }
 
 /// Plays a schedule. `folder` is an empty folder that nobody else uses.
-pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Outcome {
-    let world = Rc::new(World::new(seed, folder, schedule.way));
+pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> WorldResult {
+    let world = Rc::new(SimWorld::new(seed, folder, schedule.way));
     world.opens().await;
     let began = Instant::now();
     let events: Vec<_> = schedule
@@ -81,9 +81,9 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Out
         .map(|(number, event)| {
             let world = world.clone();
             spawn_local(async move {
-                let Event { at, what } = event;
+                let ScheduledEvent { at, what } = event;
                 sleep_until(began + at).await;
-                if !matches!(what, What::Asks(_)) {
+                if !matches!(what, EventKind::Asks(_)) {
                     info!("{what}");
                 }
                 world.happens(number, what).await;
@@ -95,7 +95,7 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Out
     }
     info!("calm");
     let mut wrong = world.calm().await;
-    let Found { wrong: found, outside } =
+    let HistoryFindings { wrong: found, outside } =
         verdict(schedule.mild, schedule.way, &world.upstream, &world.clients);
     wrong.extend(found);
     let mut seen = world.clients.seen();
@@ -107,44 +107,44 @@ pub(super) async fn play(schedule: &Schedule, seed: u64, folder: PathBuf) -> Out
         ("refused by the filter", world.upstream.refused()),
     ];
     seen.extend(counts.map(|(what, often)| (what.to_owned(), often)));
-    Outcome { wrong, seen }
+    WorldResult { wrong, seen }
 }
 
-impl World {
-    fn new(seed: u64, folder: PathBuf, way: WayToUpstream) -> Self {
-        let dice = Dice::seeded(seed);
-        let ensemble = Ensemble::start(Settings {
+impl SimWorld {
+    fn new(seed: u64, folder: PathBuf, way: UpstreamPath) -> Self {
+        let dice = SeededRng::seeded(seed);
+        let ensemble = SimEnsemble::start(EnsembleSettings {
             latency: Duration::ZERO..Duration::from_millis(2),
             seed: dice.next(),
-            ..Settings::default()
+            ..EnsembleSettings::default()
         });
-        let cables = Cables::laid(dice.next());
-        let place = |_| GatewayPlace {
+        let cables = SimNetwork::laid(dice.next());
+        let place = |_| GatewaySlot {
             wire: ensemble.wire(),
             running: RefCell::default(),
-            naming: Cell::new(Naming::Account),
+            naming: Cell::new(KeyNaming::Account),
         };
-        let guard = GuardPlace {
+        let guard = GuardSlot {
             running: RefCell::default(),
             store: RefCell::new(folder.join("guard.redb").into()),
-            disk: Disk::new(dice.next()),
+            disk: SimDisk::new(dice.next()),
             lets_in: Rc::default(),
         };
-        if way != WayToUpstream::Direct {
+        if way != UpstreamPath::Direct {
             cables.relays_to(UPSTREAM);
         }
         let clock = simulated_clock::since_boot(Duration::from_secs(1000));
         let ahead = dice.within(&(Duration::ZERO..CLOCK_ERROR * 2));
         let filter_clock = simulated_clock::other_machine(clock.clone(), ahead, CLOCK_ERROR);
         Self {
-            upstream: Upstream::open(&cables.host(UPSTREAM), way, filter_clock),
-            clients: Clients::at(cables.host(CLIENTS)),
+            upstream: SimUpstream::open(&cables.host(UPSTREAM), way, filter_clock),
+            clients: SimClients::at(cables.host(CLIENTS)),
             gateways: [0, 1].map(place),
             guard,
             clock,
             ensemble,
             cables,
-            secrets: Rc::new(Secrets::written(&folder)),
+            secrets: Rc::new(SecretFiles::written(&folder)),
             folder,
         }
     }
@@ -159,7 +159,10 @@ impl World {
             }
         };
         let store = self.guard.store.borrow().clone();
-        drop(Redb::init(&store, &Identity::new(&ensemble, &SystemRandomness), 0).expect("an empty folder"));
+        drop(
+            RedbStore::init(&store, &StoreIdentity::new(&ensemble, &SystemRandomness), 0)
+                .expect("an empty folder"),
+        );
         self.starts_guard();
         while !self.guard.lets_in.get() {
             sleep(T / 20).await;
@@ -167,22 +170,22 @@ impl World {
         info!("storm");
     }
 
-    fn host(&self, who: Who) -> Host {
+    fn host(&self, who: ProcessId) -> SimHost {
         self.cables.host(match who {
-            Who::Gateway(number) => GATEWAYS[number],
-            Who::Guard => GUARD,
-            Who::Upstream => UPSTREAM,
+            ProcessId::Gateway(number) => GATEWAYS[number],
+            ProcessId::Guard => GUARD,
+            ProcessId::Upstream => UPSTREAM,
         })
     }
 
-    fn starts_gateway(&self, number: usize) -> Arc<Memory> {
+    fn starts_gateway(&self, number: usize) -> Arc<TokenHistory> {
         let place = &self.gateways[number];
         let (orders, heard) = mpsc::unbounded_channel();
-        let memory = Arc::<Memory>::default();
+        let memory = Arc::<TokenHistory>::default();
         let start = GatewayStart {
             number,
             naming: place.naming.get(),
-            host: self.host(Who::Gateway(number)),
+            host: self.host(ProcessId::Gateway(number)),
             zookeeper: self.ensemble.client(&place.wire, T),
             clock: self.clock.clone(),
             folder: self.folder.clone(),
@@ -191,7 +194,7 @@ impl World {
             orders: heard,
         };
         let name = ["gw-0", "gw-1"][number];
-        let process = Process::start(name, gateway_process::run(start));
+        let process = SimProcess::start(name, gateway_process::run(start));
         place.running.replace(Some((process, orders)));
         memory
     }
@@ -201,102 +204,104 @@ impl World {
         let start = GuardStart {
             store: self.guard.store.borrow().clone(),
             secrets: self.secrets.clone(),
-            host: self.host(Who::Guard),
+            host: self.host(ProcessId::Guard),
             clock: self.clock.clone(),
             disk: self.guard.disk.clone(),
             orders: heard,
             lets_in: self.guard.lets_in.clone(),
         };
-        let process = Process::start("guard", guard_process::run(start));
+        let process = SimProcess::start("guard", guard_process::run(start));
         self.guard.running.replace(Some((process, orders)));
     }
 
-    async fn happens(&self, number: usize, what: What) {
+    async fn happens(&self, number: usize, what: EventKind) {
         match what {
-            What::Asks(ask) => self.clients.ask(number, &ask).await,
-            What::Freezes(Who::Upstream, time) => self.upstream.stands_still(time).await,
-            What::Freezes(who, time) => self.freezes(who, time).await,
-            What::HostSleeps(time) => {
-                tokio::join!(self.freezes(Who::Guard, time), self.upstream.stands_still(time));
+            EventKind::Asks(ask) => self.clients.ask(number, &ask).await,
+            EventKind::Freezes(ProcessId::Upstream, time) => self.upstream.stands_still(time).await,
+            EventKind::Freezes(who, time) => self.freezes(who, time).await,
+            EventKind::HostSleeps(time) => {
+                tokio::join!(self.freezes(ProcessId::Guard, time), self.upstream.stands_still(time));
             }
-            What::Dies(who, time) => {
+            EventKind::Dies(who, time) => {
                 if self.dies(who) {
                     sleep(time).await;
                     self.starts(who);
                 }
             }
-            What::Restarts(who) => self.restarts(who).await,
-            What::Blocked { from, to, time } => {
+            EventKind::Restarts(who) => self.restarts(who).await,
+            EventKind::Blocked { from, to, time } => {
                 self.cables.distances().block(self.host(from).address(), self.host(to).address(), time);
             }
-            What::Breaks(one, other) => {
+            EventKind::Breaks(one, other) => {
                 self.cables.reset(self.host(one).address(), self.host(other).address())
             }
-            What::Slow(most) => self.cables.distances().slow(most),
-            What::DiskStalls(time) => self.guard.disk.stall(time),
-            What::ZooKeeper(gateway, trouble) => strikes(&self.gateways[gateway].wire, trouble).await,
-            What::Rekeys(gateway) => {
+            EventKind::Slow(most) => self.cables.distances().slow(most),
+            EventKind::DiskStalls(time) => self.guard.disk.stall(time),
+            EventKind::ZooKeeper(gateway, trouble) => strikes(&self.gateways[gateway].wire, trouble).await,
+            EventKind::Rekeys(gateway) => {
                 let place = &self.gateways[gateway];
                 place.naming.set(place.naming.get().other());
                 if let Some((_, orders)) = &*place.running.borrow() {
-                    orders.send(Order::Reload(place.naming.get())).ok();
+                    orders.send(OperatorCommand::Reload(place.naming.get())).ok();
                 }
             }
         }
     }
 
     /// Applies `does` to the process at this place. Returns whether there was one.
-    fn with(&self, who: Who, does: impl FnOnce(&Process)) -> bool {
+    fn with(&self, who: ProcessId, does: impl FnOnce(&SimProcess)) -> bool {
         match who {
-            Who::Gateway(number) => self.gateways[number].running.borrow().as_ref().map(|(it, _)| does(it)),
-            Who::Guard => self.guard.running.borrow().as_ref().map(|(it, _)| does(it)),
-            Who::Upstream => None,
+            ProcessId::Gateway(number) => {
+                self.gateways[number].running.borrow().as_ref().map(|(it, _)| does(it))
+            }
+            ProcessId::Guard => self.guard.running.borrow().as_ref().map(|(it, _)| does(it)),
+            ProcessId::Upstream => None,
         }
         .is_some()
     }
 
-    async fn freezes(&self, who: Who, time: Duration) {
-        if self.with(who, Process::freeze) {
+    async fn freezes(&self, who: ProcessId, time: Duration) {
+        if self.with(who, SimProcess::freeze) {
             sleep(time).await;
             // Another process may have taken its place; that one is awake.
-            self.with(who, Process::thaw);
+            self.with(who, SimProcess::thaw);
         }
     }
 
     /// Returns whether a process was there.
-    fn dies(&self, who: Who) -> bool {
+    fn dies(&self, who: ProcessId) -> bool {
         let address = self.host(who).address();
         let died = match who {
-            Who::Gateway(number) => self.gateways[number].running.take().map(drop).is_some(),
-            Who::Guard => self.guard.running.take().map(drop).is_some(),
-            Who::Upstream => false,
+            ProcessId::Gateway(number) => self.gateways[number].running.take().map(drop).is_some(),
+            ProcessId::Guard => self.guard.running.take().map(drop).is_some(),
+            ProcessId::Upstream => false,
         };
         if died {
             self.cables.leave(address);
         }
-        if died && who == Who::Guard {
+        if died && who == ProcessId::Guard {
             self.guard.store_is_copied();
         }
         died
     }
 
-    fn starts(&self, who: Who) {
+    fn starts(&self, who: ProcessId) {
         match who {
-            Who::Gateway(number) => drop(self.starts_gateway(number)),
-            Who::Guard => self.starts_guard(),
-            Who::Upstream => {}
+            ProcessId::Gateway(number) => drop(self.starts_gateway(number)),
+            ProcessId::Guard => self.starts_guard(),
+            ProcessId::Upstream => {}
         }
     }
 
     /// Stops the process in order. If it does not end, it is killed.
-    async fn restarts(&self, who: Who) {
+    async fn restarts(&self, who: ProcessId) {
         let running = match who {
-            Who::Gateway(number) => self.gateways[number].running.take().map(|(process, orders)| {
-                orders.send(Order::End).ok();
+            ProcessId::Gateway(number) => self.gateways[number].running.take().map(|(process, orders)| {
+                orders.send(OperatorCommand::End).ok();
                 process
             }),
-            Who::Guard => self.guard.running.take().map(|(process, _orders)| process),
-            Who::Upstream => None,
+            ProcessId::Guard => self.guard.running.take().map(|(process, _orders)| process),
+            ProcessId::Upstream => None,
         };
         let Some(process) = running else { return };
         let ended = async {
@@ -307,7 +312,7 @@ impl World {
         let in_order = timeout(T * 4, ended).await.is_ok();
         info!(in_order, "{who} has ended");
         self.cables.leave(self.host(who).address());
-        if who == Who::Guard {
+        if who == ProcessId::Guard {
             // A guard that has ended also keeps its file open until our own process ends.
             self.guard.store_is_copied();
         }
@@ -326,7 +331,7 @@ impl World {
         let mut wrong = Vec::new();
         // The two gateways may have different key templates until both have reloaded.
         if self.gateways[0].naming.get() != self.gateways[1].naming.get() {
-            self.happens(0, What::Rekeys(1)).await;
+            self.happens(0, EventKind::Rekeys(1)).await;
         }
         sleep(RESPONSE_TIMEOUT + T * 2).await;
         if !self.upstream.rests() {
@@ -335,7 +340,7 @@ impl World {
         for (number, path) in ["/pay/a", "/strict/b", "/move/a/c", "/bare/a", "/look/a"].iter().enumerate() {
             for gateway in 0..2 {
                 let works = Duration::from_millis(10);
-                let ask = Ask::plain(gateway, (*path).to_owned(), works);
+                let ask = ClientRequest::plain(gateway, (*path).to_owned(), works);
                 let number = 1000 + number * 2 + gateway;
                 self.clients.ask(number, &ask).await;
                 let told = self.clients.told().pop().expect("just told");
@@ -349,7 +354,7 @@ impl World {
     }
 }
 
-impl GuardPlace {
+impl GuardSlot {
     /// Copies the store file in its present state for the next process, because a killed process still has the old
     /// file open.
     fn store_is_copied(&self) {
@@ -360,25 +365,25 @@ impl GuardPlace {
     }
 }
 
-async fn strikes(wire: &Wire, trouble: Trouble) {
+async fn strikes(wire: &Wire, trouble: NetworkFault) {
     match trouble {
-        Trouble::Cut(time) => {
-            wire.disconnect(Underway::Arrives);
+        NetworkFault::Cut(time) => {
+            wire.disconnect(InFlightFate::Arrives);
             sleep(time).await;
             wire.reconnect();
         }
-        Trouble::Silent(time) => {
+        NetworkFault::Silent(time) => {
             wire.stall(Direction::Both);
             sleep(time).await;
             wire.flow();
         }
-        Trouble::LosesRequest => wire.lose_next_request(),
-        Trouble::LosesReply => wire.lose_next_reply(),
-        Trouble::Blinks => wire.blink(Underway::Lost),
-        Trouble::Slow(most) => wire.delay(Duration::ZERO..most),
-        Trouble::Swaps => {
+        NetworkFault::LosesRequest => wire.lose_next_request(),
+        NetworkFault::LosesReply => wire.lose_next_reply(),
+        NetworkFault::Blinks => wire.blink(InFlightFate::Lost),
+        NetworkFault::Slow(most) => wire.delay(Duration::ZERO..most),
+        NetworkFault::Swaps => {
             wire.swap_on_reconnect();
-            wire.blink(Underway::Arrives);
+            wire.blink(InFlightFate::Arrives);
         }
     }
 }

@@ -3,15 +3,16 @@
 use std::fmt::Write as _;
 
 use super::{
-    Case, Check, Client, Exchange, Gets, Say, Seen, Upstream,
+    ClientAction, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream, MessageCheck,
+    WireCase,
     bytes::shown,
-    play::{Played, Received},
-    service::Request,
+    play::{CaseResult, ReceivedResponse},
+    service::ReceivedRequest,
 };
-use crate::wire::Message;
+use crate::wire::WireMessage;
 
 /// All complaints, in words. The list is empty if the run agrees with its case.
-pub fn complaints(case: &Case, played: &Played) -> Vec<String> {
+pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
     let mut wrong = Vec::new();
     if played.stuck {
         wrong.push("the proxy neither answered nor ended the connection".to_owned());
@@ -30,14 +31,14 @@ pub fn complaints(case: &Case, played: &Played) -> Vec<String> {
 }
 
 /// The case with its complaints and all bytes.
-pub fn story(case: &Case, played: &Played, complaints: &[String]) -> String {
+pub fn story(case: &WireCase, played: &CaseResult, complaints: &[String]) -> String {
     let mut text = format!("\n{}:{}: {}\n", case.file, case.line, case.name);
     for complaint in complaints {
         writeln!(text, "  - {complaint}").expect("a string takes all");
     }
     for say in case.exchanges.iter().flat_map(|exchange| &exchange.says) {
         match say {
-            Say::Bytes(bytes) => writeln!(text, "    > {}", shown(bytes)),
+            ClientAction::Bytes(bytes) => writeln!(text, "    > {}", shown(bytes)),
             other => writeln!(text, "    > {other:?}"),
         }
         .expect("a string takes all");
@@ -52,13 +53,13 @@ pub fn story(case: &Case, played: &Played, complaints: &[String]) -> String {
     text
 }
 
-fn requests(case: &Case, played: &Played, wrong: &mut Vec<String>) {
-    let expected: Vec<&Seen> = case
+fn requests(case: &WireCase, played: &CaseResult, wrong: &mut Vec<String>) {
+    let expected: Vec<&ExpectedRequest> = case
         .exchanges
         .iter()
         .filter_map(|exchange| match &exchange.upstream {
-            Upstream::Nothing => None,
-            Upstream::Sees(seen) => Some(seen),
+            ExpectedUpstream::Nothing => None,
+            ExpectedUpstream::Sees(seen) => Some(seen),
         })
         .collect();
     if expected.len() != played.requests.len() {
@@ -69,7 +70,7 @@ fn requests(case: &Case, played: &Played, wrong: &mut Vec<String>) {
     }
 }
 
-fn arrived(case: &Case, seen: &Seen, request: &Request, wrong: &mut Vec<String>) {
+fn arrived(case: &WireCase, seen: &ExpectedRequest, request: &ReceivedRequest, wrong: &mut Vec<String>) {
     let message = &request.message;
     if message.start != seen.line {
         wrong.push(format!("the upstream saw `{}`, not `{}`", message.start, seen.line));
@@ -82,7 +83,7 @@ fn arrived(case: &Case, seen: &Seen, request: &Request, wrong: &mut Vec<String>)
 }
 
 /// What holds for every request at an upstream.
-fn always_of_a_request(case: &Case, message: &Message, wrong: &mut Vec<String>) {
+fn always_of_a_request(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
     let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| folded(name)).collect();
     ours.retain(|name| name.starts_with("fencing-"));
     ours.sort();
@@ -101,15 +102,15 @@ fn always_of_a_request(case: &Case, message: &Message, wrong: &mut Vec<String>) 
     }
 }
 
-fn client(case: &Case, exchange: &Exchange, answer: Option<&Received>, wrong: &mut Vec<String>) {
-    let Client { interim, gets, checks, broken } = &exchange.client;
+fn client(case: &WireCase, exchange: &Exchange, answer: Option<&ReceivedResponse>, wrong: &mut Vec<String>) {
+    let ExpectedClient { interim, gets, checks, broken } = &exchange.client;
     let Some(answer) = answer else {
-        if *gets != Gets::Nothing {
+        if *gets != ExpectedStatus::Nothing {
             wrong.push(format!("none, instead of {gets:?}"));
         }
         return;
     };
-    let Received { message, .. } = answer;
+    let ReceivedResponse { message, .. } = answer;
     if answer.interim != *interim {
         wrong.push(format!("interim answers {:?}, not {interim:?}", answer.interim));
     }
@@ -118,27 +119,27 @@ fn client(case: &Case, exchange: &Exchange, answer: Option<&Received>, wrong: &m
     }
     let status: u16 = message.word(1).parse().unwrap_or_default();
     match gets {
-        Gets::Nothing => wrong.push(format!("`{}` where there should be none", message.start)),
-        Gets::Status(expected) if status != *expected => {
+        ExpectedStatus::Nothing => wrong.push(format!("`{}` where there should be none", message.start)),
+        ExpectedStatus::Status(expected) if status != *expected => {
             wrong.push(format!("`{}`, not {expected}", message.start));
         }
-        Gets::Refusal(expected, _) if exchange.asks_for_head() => {
+        ExpectedStatus::Refusal(expected, _) if exchange.asks_for_head() => {
             let told = values(message, "fencing-outcome");
             if (status, &told[..]) != (*expected, &["not-dispatched"]) || !message.body.is_empty() {
                 wrong.push(format!("{status} {told:?}, not {expected} not-dispatched and without a body"));
             }
         }
-        Gets::Refusal(expected, reason) => {
-            let dispatched = matches!(exchange.upstream, Upstream::Sees(_));
+        ExpectedStatus::Refusal(expected, reason) => {
+            let dispatched = matches!(exchange.upstream, ExpectedUpstream::Sees(_));
             refused((*expected, reason), dispatched, status, message, wrong);
         }
-        Gets::Status(_) => answered(case, message, wrong),
+        ExpectedStatus::Status(_) => answered(case, message, wrong),
     }
     checked("client", checks, message, wrong);
 }
 
 /// What holds for every answer of an upstream.
-fn answered(case: &Case, message: &Message, wrong: &mut Vec<String>) {
+fn answered(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
     let outcome = values(message, "fencing-outcome");
     let done = outcome.len() == 1 && outcome[0].split(';').next() == Some("done");
     if case.fenced != done || case.fenced == outcome.is_empty() {
@@ -151,7 +152,7 @@ fn refused(
     (expected, reason): (u16, &str),
     dispatched: bool,
     status: u16,
-    message: &Message,
+    message: &WireMessage,
     wrong: &mut Vec<String>,
 ) {
     let problem: serde_json::Value = serde_json::from_slice(&message.body).unwrap_or_default();
@@ -171,17 +172,17 @@ fn refused(
     }
 }
 
-fn checked(who: &str, checks: &[Check], message: &Message, wrong: &mut Vec<String>) {
+fn checked(who: &str, checks: &[MessageCheck], message: &WireMessage, wrong: &mut Vec<String>) {
     for check in checks {
         let holds = match check {
-            Check::Is(name, value) => values(message, name) == [value],
-            Check::Has(name) => has(message, name),
-            Check::Lacks(name) => {
+            MessageCheck::Is(name, value) => values(message, name) == [value],
+            MessageCheck::Has(name) => has(message, name),
+            MessageCheck::Lacks(name) => {
                 let all = message.fields.iter().chain(&message.trailers);
                 all.map(|(given, _)| folded(given)).all(|given| given != folded(name))
             }
-            Check::Body(body) => message.body == *body,
-            Check::Trailer(name, value) => {
+            MessageCheck::Body(body) => message.body == *body,
+            MessageCheck::Trailer(name, value) => {
                 let same = |(given, _): &&(String, String)| given.eq_ignore_ascii_case(name);
                 let found: Vec<_> = message.trailers.iter().filter(same).collect();
                 found.len() == 1 && found[0].1 == *value
@@ -193,11 +194,11 @@ fn checked(who: &str, checks: &[Check], message: &Message, wrong: &mut Vec<Strin
     }
 }
 
-fn has(message: &Message, name: &str) -> bool {
+fn has(message: &WireMessage, name: &str) -> bool {
     message.fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
 }
 
-fn values<'a>(message: &'a Message, name: &str) -> Vec<&'a str> {
+fn values<'a>(message: &'a WireMessage, name: &str) -> Vec<&'a str> {
     let same = |(given, _): &&(String, String)| given.eq_ignore_ascii_case(name);
     message.fields.iter().filter(same).map(|(_, value)| value.as_str()).collect()
 }

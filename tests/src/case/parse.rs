@@ -1,14 +1,15 @@
 //! Reads files of cases.
 
 use super::{
-    Answer, Case, Check, Client, Event, Exchange, Gets, Say, Seen, Upstream,
+    ClientAction, Event, Exchange, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream,
+    MessageCheck, ScriptedResponse, WireCase,
     bytes::{line, unescape},
 };
 
 /// # Errors
 /// With file, line and reason, at the first thing that is not understood.
-pub fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
-    let mut cases: Vec<Case> = Vec::new();
+pub fn cases(file: &str, text: &str) -> Result<Vec<WireCase>, String> {
+    let mut cases: Vec<WireCase> = Vec::new();
     for (number, written) in text.lines().enumerate() {
         let line = written.trim_start();
         let place = |why: String| format!("{file}:{}: {why}: {written:?}", number + 1);
@@ -18,7 +19,7 @@ pub fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
         if let Some(name) = line.strip_prefix("case ") {
             let exchanges = vec![Exchange::default()];
             let (file, name) = (file.to_owned(), name.to_owned());
-            cases.push(Case { file, line: number + 1, name, exchanges, ..Case::default() });
+            cases.push(WireCase { file, line: number + 1, name, exchanges, ..WireCase::default() });
             continue;
         }
         let case = cases.last_mut().ok_or_else(|| place("no case yet".to_owned()))?;
@@ -30,7 +31,7 @@ pub fn cases(file: &str, text: &str) -> Result<Vec<Case>, String> {
     Ok(cases)
 }
 
-fn understand(case: &mut Case, text: &str) -> Result<(), String> {
+fn understand(case: &mut WireCase, text: &str) -> Result<(), String> {
     let exchange = case.exchanges.last_mut().ok_or("no exchange")?;
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     match (word, rest) {
@@ -38,8 +39,8 @@ fn understand(case: &mut Case, text: &str) -> Result<(), String> {
         ("on", "unfenced") => case.fenced = false,
         (">", said) => say(exchange, line(said)?),
         ("<", said) => exchange.service.bytes.get_or_insert_default().extend(line(said)?),
-        ("until", event) => exchange.says.push(Say::Until(self::event(event)?)),
-        ("hang", "up") => exchange.says.push(Say::HangUp),
+        ("until", event) => exchange.says.push(ClientAction::Until(self::event(event)?)),
+        ("hang", "up") => exchange.says.push(ClientAction::HangUp),
         ("service", what) => service(&mut exchange.service, what)?,
         ("upstream", what) => upstream(&mut exchange.upstream, what)?,
         ("client", "closes") => case.closes = true,
@@ -53,8 +54,8 @@ fn understand(case: &mut Case, text: &str) -> Result<(), String> {
 
 fn say(exchange: &mut Exchange, bytes: Vec<u8>) {
     match exchange.says.last_mut() {
-        Some(Say::Bytes(said)) => said.extend(bytes),
-        _ => exchange.says.push(Say::Bytes(bytes)),
+        Some(ClientAction::Bytes(said)) => said.extend(bytes),
+        _ => exchange.says.push(ClientAction::Bytes(bytes)),
     }
 }
 
@@ -67,7 +68,7 @@ fn event(text: &str) -> Result<Event, String> {
     }
 }
 
-fn service(answer: &mut Answer, text: &str) -> Result<(), String> {
+fn service(answer: &mut ScriptedResponse, text: &str) -> Result<(), String> {
     match text {
         "closes" => answer.closes = true,
         "answers early" => answer.early = true,
@@ -76,56 +77,61 @@ fn service(answer: &mut Answer, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn upstream(upstream: &mut Upstream, text: &str) -> Result<(), String> {
+fn upstream(upstream: &mut ExpectedUpstream, text: &str) -> Result<(), String> {
     match (text, upstream) {
-        ("nothing", upstream) => *upstream = Upstream::Nothing,
-        ("unfinished", Upstream::Sees(seen)) => seen.unfinished = true,
-        (text, Upstream::Sees(seen)) => seen.checks.push(check(text)?),
+        ("nothing", upstream) => *upstream = ExpectedUpstream::Nothing,
+        ("unfinished", ExpectedUpstream::Sees(seen)) => seen.unfinished = true,
+        (text, ExpectedUpstream::Sees(seen)) => seen.checks.push(check(text)?),
         (text, upstream) => {
             let line = String::from_utf8_lossy(&unescape(text)?).into_owned();
-            *upstream = Upstream::Sees(Seen { line, ..Seen::default() });
+            *upstream = ExpectedUpstream::Sees(ExpectedRequest { line, ..ExpectedRequest::default() });
         }
     }
     Ok(())
 }
 
-fn client(client: &mut Client, text: &str) -> Result<(), String> {
+fn client(client: &mut ExpectedClient, text: &str) -> Result<(), String> {
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     match (word.parse::<u16>(), rest) {
         (Ok(status @ 100..=199), "") => client.interim.push(status),
-        (Ok(status), "") => client.gets = Gets::Status(status),
-        (Ok(status), reason) => client.gets = Gets::Refusal(status, reason.to_owned()),
-        (Err(_), _) if text == "nothing" => client.gets = Gets::Nothing,
+        (Ok(status), "") => client.gets = ExpectedStatus::Status(status),
+        (Ok(status), reason) => client.gets = ExpectedStatus::Refusal(status, reason.to_owned()),
+        (Err(_), _) if text == "nothing" => client.gets = ExpectedStatus::Nothing,
         (Err(_), _) if text == "broken" => client.broken = true,
         (Err(_), _) => client.checks.push(check(text)?),
     }
     Ok(())
 }
 
-fn check(text: &str) -> Result<Check, String> {
+fn check(text: &str) -> Result<MessageCheck, String> {
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
     let pair = || rest.split_once(':').map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
     match word {
-        "+" => Ok(pair().map_or_else(|| Check::Has(rest.to_owned()), |(name, value)| Check::Is(name, value))),
-        "-" => Ok(Check::Lacks(rest.to_owned())),
-        "body" => Ok(Check::Body(unescape(rest)?)),
+        "+" => Ok(pair().map_or_else(
+            || MessageCheck::Has(rest.to_owned()),
+            |(name, value)| MessageCheck::Is(name, value),
+        )),
+        "-" => Ok(MessageCheck::Lacks(rest.to_owned())),
+        "body" => Ok(MessageCheck::Body(unescape(rest)?)),
         "trailer" => {
             let (name, value) = pair().ok_or("a trailer has a value")?;
-            Ok(Check::Trailer(name, value))
+            Ok(MessageCheck::Trailer(name, value))
         }
         _ => Err("not understood".to_owned()),
     }
 }
 
 /// Refuses a case that could not fail: one side would say nothing, and nothing would be checked there.
-fn sound(case: &Case) -> Result<(), String> {
+fn sound(case: &WireCase) -> Result<(), String> {
     for exchange in &case.exchanges {
         let silent = exchange.says.is_empty();
-        let ends = exchange.client.gets == Gets::Nothing;
+        let ends = exchange.client.gets == ExpectedStatus::Nothing;
         if silent && !ends {
             return Err(format!("`{}`: nothing is said, and yet there is an answer", case.name));
         }
-        if exchange.service != Answer::default() && matches!(exchange.upstream, Upstream::Nothing) {
+        if exchange.service != ScriptedResponse::default()
+            && matches!(exchange.upstream, ExpectedUpstream::Nothing)
+        {
             return Err(format!("`{}`: the service answers what it does not see", case.name));
         }
     }

@@ -13,17 +13,17 @@ use tokio::{
 };
 
 use super::{
-    Case, Event, Exchange, Say,
-    service::{Request, Service},
+    ClientAction, Event, Exchange, WireCase,
+    service::{ReceivedRequest, ScriptedService},
 };
-use crate::wire::{Message, Reader, Unframed};
+use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
 
 /// What both sides saw of one case.
 #[derive(Debug, Default)]
-pub struct Played {
+pub struct CaseResult {
     /// One per exchange that was reached; `None` where the connection ended instead.
-    pub answers: Vec<Option<Received>>,
-    pub requests: Vec<Request>,
+    pub answers: Vec<Option<ReceivedResponse>>,
+    pub requests: Vec<ReceivedRequest>,
     /// The connection has ended. This is false only where the play ran into its time limit.
     pub closed: bool,
     /// What came behind the last answer.
@@ -34,9 +34,9 @@ pub struct Played {
 
 /// An answer, as far as it came.
 #[derive(Debug, Default)]
-pub struct Received {
+pub struct ReceivedResponse {
     pub interim: Vec<u16>,
-    pub message: Message,
+    pub message: WireMessage,
     /// Its body broke off.
     pub broken: bool,
 }
@@ -48,12 +48,12 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// # Panics
 /// If nobody listens.
-pub async fn play(case: &Case, proxy: SocketAddr, service: &Service) -> Played {
+pub async fn play(case: &WireCase, proxy: SocketAddr, service: &ScriptedService) -> CaseResult {
     let before = service.requests().len();
     service.will_answer(case.exchanges.iter().map(|exchange| exchange.service.clone()));
     let stream = TcpStream::connect(proxy).await.expect("the proxy listens");
-    let mut talk = Talk::over(stream, proxy, service, before);
-    let mut played = Played::default();
+    let mut talk = ClientConnection::over(stream, proxy, service, before);
+    let mut played = CaseResult::default();
     if timeout(LONGEST, talk.exchanges(case, &mut played)).await.is_err() {
         played.stuck = true;
     }
@@ -61,28 +61,28 @@ pub async fn play(case: &Case, proxy: SocketAddr, service: &Service) -> Played {
     played
 }
 
-struct Talk<'a> {
+struct ClientConnection<'a> {
     output: OwnedWriteHalf,
-    input: Reader<OwnedReadHalf>,
+    input: MessageReader<OwnedReadHalf>,
     /// How many interim answers have come.
     interim: watch::Sender<usize>,
     ours: SocketAddr,
     proxy: SocketAddr,
-    service: &'a Service,
+    service: &'a ScriptedService,
     /// Requests that the service had seen before this exchange.
     seen: usize,
 }
 
-impl<'a> Talk<'a> {
-    fn over(stream: TcpStream, proxy: SocketAddr, service: &'a Service, seen: usize) -> Self {
+impl<'a> ClientConnection<'a> {
+    fn over(stream: TcpStream, proxy: SocketAddr, service: &'a ScriptedService, seen: usize) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
         let ours = stream.local_addr().expect("connected");
         let (input, output) = stream.into_split();
-        let input = Reader::new(input, |_| {});
+        let input = MessageReader::new(input, |_| {});
         Self { output, input, interim: watch::Sender::default(), ours, proxy, service, seen }
     }
 
-    async fn exchanges(&mut self, case: &Case, played: &mut Played) {
+    async fn exchanges(&mut self, case: &WireCase, played: &mut CaseResult) {
         let mut rest = &case.exchanges[..];
         while let Some(first) = rest.first() {
             let together = 1 + rest[1..].iter().take_while(|exchange| exchange.at_once).count();
@@ -105,10 +105,10 @@ impl<'a> Talk<'a> {
     }
 
     /// Says what belongs together and takes the answers; false when the connection has ended.
-    async fn group(&mut self, group: &[Exchange], played: &mut Played) -> bool {
+    async fn group(&mut self, group: &[Exchange], played: &mut CaseResult) -> bool {
         let Self { output, input, interim, ours, proxy, service, seen } = self;
         let events =
-            Events { ours: *ours, proxy: *proxy, service, seen: *seen, interim: interim.subscribe() };
+            EventSource { ours: *ours, proxy: *proxy, service, seen: *seen, interim: interim.subscribe() };
         let reading = async {
             for exchange in group {
                 let received = receive(input, interim, exchange).await.ok();
@@ -136,25 +136,25 @@ impl<'a> Talk<'a> {
     }
 }
 
-struct Events<'a> {
+struct EventSource<'a> {
     ours: SocketAddr,
     proxy: SocketAddr,
-    service: &'a Service,
+    service: &'a ScriptedService,
     seen: usize,
     interim: watch::Receiver<usize>,
 }
 
-impl Events<'_> {
-    async fn say(&self, output: &mut OwnedWriteHalf, say: &Say) -> io::Result<()> {
+impl EventSource<'_> {
+    async fn say(&self, output: &mut OwnedWriteHalf, say: &ClientAction) -> io::Result<()> {
         match say {
-            Say::Bytes(bytes) => return output.write_all(bytes).await,
-            Say::HangUp => return output.shutdown().await,
-            Say::Until(Event::Upstream) => self.service.sees(self.seen + 1).await,
-            Say::Until(Event::Interim) => {
+            ClientAction::Bytes(bytes) => return output.write_all(bytes).await,
+            ClientAction::HangUp => return output.shutdown().await,
+            ClientAction::Until(Event::Upstream) => self.service.sees(self.seen + 1).await,
+            ClientAction::Until(Event::Interim) => {
                 let come = self.interim.clone().wait_for(|count| *count > 0).await.is_ok();
                 debug_assert!(come, "the sender is kept beside");
             }
-            Say::Until(Event::Read) => {
+            ClientAction::Until(Event::Read) => {
                 while self.unread() {
                     sleep(LOOK).await;
                 }
@@ -187,11 +187,11 @@ fn spelled(address: SocketAddr) -> String {
 }
 
 async fn receive(
-    input: &mut Reader<OwnedReadHalf>,
+    input: &mut MessageReader<OwnedReadHalf>,
     interim: &watch::Sender<usize>,
     exchange: &Exchange,
-) -> io::Result<Received> {
-    let mut received = Received::default();
+) -> io::Result<ReceivedResponse> {
+    let mut received = ReceivedResponse::default();
     loop {
         received.message = input.head().await?;
         match received.message.word(1).parse() {
@@ -204,7 +204,7 @@ async fn receive(
         }
     }
     if !exchange.asks_for_head() {
-        received.broken = input.body(&mut received.message, Unframed::UntilClose).await.is_err();
+        received.broken = input.body(&mut received.message, NoLengthMeaning::UntilClose).await.is_err();
     }
     Ok(received)
 }

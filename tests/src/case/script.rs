@@ -2,7 +2,7 @@
 
 /// One connection of a client, exchange after exchange.
 #[derive(Debug, Clone, Default)]
-pub struct Case {
+pub struct WireCase {
     pub file: String,
     pub line: usize,
     pub name: String,
@@ -18,21 +18,21 @@ pub struct Case {
 pub struct Exchange {
     /// The client says this exchange together with the one before, without waiting for its answer.
     pub at_once: bool,
-    pub says: Vec<Say>,
-    pub service: Answer,
-    pub upstream: Upstream,
-    pub client: Client,
+    pub says: Vec<ClientAction>,
+    pub service: ScriptedResponse,
+    pub upstream: ExpectedUpstream,
+    pub client: ExpectedClient,
 }
 
 impl Exchange {
     /// The request is a HEAD, so its answer has no body, whatever the fields of the answer say.
     pub(super) fn asks_for_head(&self) -> bool {
-        self.says.iter().any(|say| matches!(say, Say::Bytes(bytes) if bytes.starts_with(b"HEAD ")))
+        self.says.iter().any(|say| matches!(say, ClientAction::Bytes(bytes) if bytes.starts_with(b"HEAD ")))
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Say {
+pub enum ClientAction {
     Bytes(Vec<u8>),
     /// The client goes on after this event.
     Until(Event),
@@ -52,7 +52,7 @@ pub enum Event {
 
 /// What the service behind the proxy answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct ScriptedResponse {
     /// `None`: 200 with the body `ok`.
     pub bytes: Option<Vec<u8>>,
     pub closes: bool,
@@ -61,33 +61,33 @@ pub struct Answer {
 }
 
 #[derive(Debug, Clone, Default)]
-pub enum Upstream {
+pub enum ExpectedUpstream {
     /// No request arrives at the upstream.
     #[default]
     Nothing,
-    Sees(Seen),
+    Sees(ExpectedRequest),
 }
 
 /// A request that arrived.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct ExpectedRequest {
     pub line: String,
-    pub checks: Vec<Check>,
+    pub checks: Vec<MessageCheck>,
     /// The body did not arrive in full.
     pub unfinished: bool,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Client {
+pub struct ExpectedClient {
     pub interim: Vec<u16>,
-    pub gets: Gets,
-    pub checks: Vec<Check>,
+    pub gets: ExpectedStatus,
+    pub checks: Vec<MessageCheck>,
     /// The answer broke off.
     pub broken: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Gets {
+pub enum ExpectedStatus {
     /// The connection ends without an answer.
     #[default]
     Nothing,
@@ -99,7 +99,7 @@ pub enum Gets {
 
 /// About the fields and the body of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Check {
+pub enum MessageCheck {
     /// The field is there once, with this value.
     Is(String, String),
     /// The field is there, with any value.

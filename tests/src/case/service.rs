@@ -15,39 +15,39 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::Answer;
-use crate::wire::{Message, Reader, Unframed};
+use super::ScriptedResponse;
+use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
 
 /// Dropping it ends it.
-pub struct Service {
+pub struct ScriptedService {
     pub address: SocketAddr,
     /// A second address of the same service. Gateways take it for another service.
     pub other: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     running: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
-    answers: Mutex<VecDeque<Answer>>,
-    requests: watch::Sender<Vec<Request>>,
+struct ServiceState {
+    answers: Mutex<VecDeque<ScriptedResponse>>,
+    requests: watch::Sender<Vec<ReceivedRequest>>,
 }
 
 /// One request, as far as it came.
 #[derive(Debug, Clone)]
-pub struct Request {
-    pub message: Message,
+pub struct ReceivedRequest {
+    pub message: WireMessage,
     /// The body arrived in full.
     pub whole: bool,
 }
 
-impl Service {
+impl ScriptedService {
     /// # Panics
     /// If no port is free.
     pub async fn start() -> Self {
         let (listener, address) = bound().await;
         let (beside, other) = bound().await;
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<ServiceState>::default();
         let serving = shared.clone();
         let running = tokio::spawn(async move {
             while let Ok((stream, _)) = tokio::select! {
@@ -63,12 +63,12 @@ impl Service {
     }
 
     /// Sets the answers to the next requests, in their order. Every later request gets a 200.
-    pub fn will_answer(&self, answers: impl IntoIterator<Item = Answer>) {
+    pub fn will_answer(&self, answers: impl IntoIterator<Item = ScriptedResponse>) {
         *self.shared.answers() = answers.into_iter().collect();
     }
 
     /// All requests so far.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.shared.requests.borrow().clone()
     }
 
@@ -88,21 +88,21 @@ async fn bound() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-impl Drop for Service {
+impl Drop for ScriptedService {
     fn drop(&mut self) {
         self.running.abort();
     }
 }
 
-impl Shared {
-    fn answers(&self) -> MutexGuard<'_, VecDeque<Answer>> {
+impl ServiceState {
+    fn answers(&self) -> MutexGuard<'_, VecDeque<ScriptedResponse>> {
         self.answers.lock().expect("no thread panics here")
     }
 
     async fn converse(&self, stream: TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let (input, mut output) = stream.into_split();
-        let mut reader = Reader::new(input, |_| {});
+        let mut reader = MessageReader::new(input, |_| {});
         while reader.begins().await? {
             let mut message = reader.head().await?;
             let number = self.open(message.clone());
@@ -110,9 +110,9 @@ impl Shared {
             if answer.early {
                 output.write_all(&bytes(&answer, &message)).await?;
             }
-            reader.body(&mut message, Unframed::Empty).await?;
+            reader.body(&mut message, NoLengthMeaning::Empty).await?;
             self.requests.send_modify(|requests| {
-                requests[number] = Request { message: message.clone(), whole: true };
+                requests[number] = ReceivedRequest { message: message.clone(), whole: true };
             });
             if !answer.early {
                 output.write_all(&bytes(&answer, &message)).await?;
@@ -124,17 +124,17 @@ impl Shared {
         Ok(())
     }
 
-    fn open(&self, message: Message) -> usize {
+    fn open(&self, message: WireMessage) -> usize {
         let mut number = 0;
         self.requests.send_modify(|requests| {
             number = requests.len();
-            requests.push(Request { message, whole: false });
+            requests.push(ReceivedRequest { message, whole: false });
         });
         number
     }
 }
 
-fn bytes(answer: &Answer, request: &Message) -> Vec<u8> {
+fn bytes(answer: &ScriptedResponse, request: &WireMessage) -> Vec<u8> {
     let usual = if request.word(0) == "HEAD" { USUAL_HEAD.to_vec() } else { [USUAL_HEAD, b"ok"].concat() };
     answer.bytes.clone().unwrap_or(usual)
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fencegate_lock::client::Client;
-use fencegate_process::clock::{Boot, Clock, MachineClock};
+use fencegate_process::clock::{BootInstant, Clock, MachineClock};
 use tokio::time::sleep;
 
-use super::{Charged, dies, is_alive};
+use super::{LockedCommand, dies, is_alive};
 
 /// The measurements after one mishap.
 #[derive(Debug, Clone)]
-pub struct Measured<M> {
+pub struct FaultTiming<M> {
     pub mishap: M,
     /// The time from the last moment at which the command ran to the end of its proof, in milliseconds. A negative time
     /// means that the command ran beyond its proof.
@@ -24,19 +24,19 @@ pub struct Measured<M> {
 }
 
 /// A command that is dead, and whose lock somebody else has got.
-pub struct Death<'a> {
-    charged: &'a Charged,
+pub struct CommandDeath<'a> {
+    charged: &'a LockedCommand,
     before: String,
-    granted: Boot,
+    granted: BootInstant,
     token: String,
 }
 
-impl<'a> Death<'a> {
+impl<'a> CommandDeath<'a> {
     /// Waits until somebody else has held the lock of `key`.
     ///
     /// # Panics
     /// If the command still runs then.
-    pub async fn of(charged: &'a Charged, key: &str, next: &Client) -> Self {
+    pub async fn of(charged: &'a LockedCommand, key: &str, next: &Client) -> Self {
         let (command, before) = (charged.command(), charged.lives().await.token);
         let (granted, token) = loop {
             if let Ok(held) = next.lock(key).wait(Duration::from_secs(60)).await {
@@ -55,16 +55,16 @@ impl<'a> Death<'a> {
     ///
     /// # Panics
     /// If the command never ran.
-    pub async fn measured<M>(self, mishap: M, tells: bool) -> Measured<M> {
+    pub async fn measured<M>(self, mishap: M, tells: bool) -> FaultTiming<M> {
         let proven = self.charged.proven_until().await;
         let code = if tells { Some(self.charged.exit().await) } else { None };
         let last = self.charged.life().expect("it lived").last;
         let (before_the_end, before_the_next) = (millis(last, proven), millis(last, self.granted));
-        Measured { mishap, before_the_end, before_the_next, code, grows: self.token > self.before }
+        FaultTiming { mishap, before_the_end, before_the_next, code, grows: self.token > self.before }
     }
 }
 
-impl<M> Measured<M> {
+impl<M> FaultTiming<M> {
     /// The command was dead in time, and the exit code of the keeper says why the command was ended.
     pub fn is_good(&self) -> bool {
         let told = self.code.is_none_or(|code| code == 123);
@@ -73,7 +73,7 @@ impl<M> Measured<M> {
 }
 
 /// What was seen of some mishaps, in one line.
-pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a Measured<M>> + Clone) -> String {
+pub fn summary<'a, M: 'a>(all: impl Iterator<Item = &'a FaultTiming<M>> + Clone) -> String {
     format!(
         "{} times; dead before the proof ended by {}; before the next one held the lock by {}",
         all.clone().count(),
@@ -91,6 +91,6 @@ fn spread(times: impl Iterator<Item = f64>) -> String {
 }
 
 /// From one to the other.
-fn millis(from: Boot, to: Boot) -> f64 {
+fn millis(from: BootInstant, to: BootInstant) -> f64 {
     (to.as_nanos() as f64 - from.as_nanos() as f64) / 1e6
 }

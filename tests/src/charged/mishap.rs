@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use fencegate::demo::child::Signal;
-use fencegate_lock::client::{Client, Options};
+use fencegate_lock::client::{Client, ConnectOptions};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::{
-    Charged, GRACE, Manner, installed,
-    measured::{Death, Measured},
+    CommandBehavior, GRACE, LockedCommand, installed,
+    measured::{CommandDeath, FaultTiming},
     signal,
 };
 use crate::{
-    faulty_link::FaultyLink,
-    policy::Policy,
+    faulty_link::ZooKeeperProxy,
+    policy::TestPolicy,
     zookeeper::{OwnZooKeeper, fresh_root},
 };
 
 /// What happens to one `fencegate lock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mishap {
+pub enum CommandFault {
     KeeperStopped,
     KeeperKilled,
     WatchmanStopped,
@@ -31,7 +31,7 @@ pub enum Mishap {
     Cut,
 }
 
-impl Mishap {
+impl CommandFault {
     pub const ALL: [Self; 7] = [
         Self::KeeperStopped,
         Self::KeeperKilled,
@@ -49,30 +49,34 @@ impl Mishap {
 }
 
 /// The place of some mishaps: a ZooKeeper server of its own, and a link to it that can fail.
-pub struct Scene {
+pub struct FaultFixture {
     zookeeper: OwnZooKeeper,
-    link: FaultyLink,
-    policy: Policy,
-    direct: Options,
+    link: ZooKeeperProxy,
+    policy: TestPolicy,
+    direct: ConnectOptions,
 }
 
-impl Scene {
+impl FaultFixture {
     pub async fn new() -> Self {
         let zookeeper = OwnZooKeeper::start();
         let (address, root) = (zookeeper.server.address(), fresh_root());
-        let link = FaultyLink::to(address).await;
+        let link = ZooKeeperProxy::to(address).await;
         let nobody = "127.0.0.1:9".parse().expect("an address");
-        let policy = Policy::new("jobs", address, &root, nobody);
+        let policy = TestPolicy::new("jobs", address, &root, nobody);
         installed(&policy).await;
         let (session_timeout, tick) = (Duration::from_secs(2), Duration::from_millis(200));
-        let direct = Options { session_timeout, tick, ..Options::of(&address.to_string(), &root, "next") };
+        let direct = ConnectOptions {
+            session_timeout,
+            tick,
+            ..ConnectOptions::of(&address.to_string(), &root, "next")
+        };
         let policy = policy.through(link.address());
         Self { zookeeper, link, policy, direct }
     }
 
     /// Plays one mishap for `many` commands at once, each with a key of its own. The commands are alternately stubborn
     /// and meek.
-    pub async fn plays(&self, mishap: Mishap, many: usize) -> Vec<Measured<Mishap>> {
+    pub async fn plays(&self, mishap: CommandFault, many: usize) -> Vec<FaultTiming<CommandFault>> {
         let all: Vec<_> = (0..many).map(|number| self.begins(mishap, number)).collect();
         for (charged, _) in &all {
             charged.lives().await;
@@ -81,8 +85,8 @@ impl Scene {
         let (happens, all) = (self.happens(mishap, &all), &all);
         let measured = async {
             let measured = all.iter().map(async |(charged, key)| {
-                let dead = Death::of(charged, key, &next).await;
-                if mishap == Mishap::KeeperStopped {
+                let dead = CommandDeath::of(charged, key, &next).await;
+                if mishap == CommandFault::KeeperStopped {
                     charged.signal(Signal::CONT);
                 }
                 dead.measured(mishap, mishap.tells()).await
@@ -94,37 +98,37 @@ impl Scene {
         measured
     }
 
-    fn begins(&self, mishap: Mishap, number: usize) -> (Charged, String) {
+    fn begins(&self, mishap: CommandFault, number: usize) -> (LockedCommand, String) {
         let key = format!("{mishap:?}/{number}");
-        let manner = if number.is_multiple_of(2) { Manner::Stubborn } else { Manner::Meek };
-        (Charged::living(&self.policy, &[&["lock", &key], &GRACE[..]].concat(), manner), key)
+        let manner = if number.is_multiple_of(2) { CommandBehavior::Stubborn } else { CommandBehavior::Meek };
+        (LockedCommand::living(&self.policy, &[&["lock", &key], &GRACE[..]].concat(), manner), key)
     }
 
-    async fn happens(&self, mishap: Mishap, all: &[(Charged, String)]) {
+    async fn happens(&self, mishap: CommandFault, all: &[(LockedCommand, String)]) {
         // The pause spreads the mishaps over the time between two heartbeats.
         for (charged, _) in all {
             sleep(Duration::from_millis(37)).await;
             match mishap {
-                Mishap::KeeperStopped => signal(charged.keeper(), Signal::STOP),
-                Mishap::KeeperKilled => signal(charged.keeper(), Signal::KILL),
-                Mishap::WatchmanStopped => signal(charged.watchman(), Signal::STOP),
-                Mishap::WatchmanKilled => signal(charged.watchman(), Signal::KILL),
-                Mishap::CommandStopped => {
+                CommandFault::KeeperStopped => signal(charged.keeper(), Signal::STOP),
+                CommandFault::KeeperKilled => signal(charged.keeper(), Signal::KILL),
+                CommandFault::WatchmanStopped => signal(charged.watchman(), Signal::STOP),
+                CommandFault::WatchmanKilled => signal(charged.watchman(), Signal::KILL),
+                CommandFault::CommandStopped => {
                     signal(charged.command(), Signal::STOP);
                     signal(charged.keeper(), Signal::KILL);
                 }
-                Mishap::ZooKeeperStopped | Mishap::Cut => {}
+                CommandFault::ZooKeeperStopped | CommandFault::Cut => {}
             }
         }
         match mishap {
-            Mishap::ZooKeeperStopped => {
+            CommandFault::ZooKeeperStopped => {
                 self.zookeeper.server.pause().expect("our own child");
                 for (charged, _) in all {
                     charged.says("proven until ").await;
                 }
                 self.zookeeper.server.resume().expect("our own child");
             }
-            Mishap::Cut => {
+            CommandFault::Cut => {
                 self.link.lose_all();
                 for (charged, _) in all {
                     charged.exit().await;

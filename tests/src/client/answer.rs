@@ -10,7 +10,7 @@ use hyper::{HeaderMap, body::Incoming};
 
 /// A complete answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ClientResponse {
     pub status: u16,
     pub fields: HeaderMap,
     pub body: Bytes,
@@ -21,14 +21,14 @@ pub struct Answer {
 
 /// What `Fencing-Outcome` says, without its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FencingOutcome {
     Done,
     Replayed,
     NotDispatched,
     Unknown,
 }
 
-impl Answer {
+impl ClientResponse {
     pub(super) async fn read(response: hyper::Response<Incoming>, invoked: Instant) -> hyper::Result<Self> {
         let (head, body) = response.into_parts();
         let collected = body.collect().await?;
@@ -56,13 +56,13 @@ impl Answer {
     ///
     /// # Panics
     /// On a word that is no outcome.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<FencingOutcome> {
         let word = self.field("fencing-outcome")?.split(';').next().unwrap_or_default().trim();
         Some(match word {
-            "done" => Outcome::Done,
-            "replayed" => Outcome::Replayed,
-            "not-dispatched" => Outcome::NotDispatched,
-            "unknown" => Outcome::Unknown,
+            "done" => FencingOutcome::Done,
+            "replayed" => FencingOutcome::Replayed,
+            "not-dispatched" => FencingOutcome::NotDispatched,
+            "unknown" => FencingOutcome::Unknown,
             other => panic!("no outcome: `{other}`"),
         })
     }

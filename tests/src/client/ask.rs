@@ -4,14 +4,14 @@ use bytes::Bytes;
 
 /// A request to be sent.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct TestRequest {
     pub(super) method: &'static str,
     pub(super) target: String,
     pub(super) fields: Vec<(String, String)>,
     pub(super) body: Bytes,
 }
 
-impl Ask {
+impl TestRequest {
     pub fn get(target: &str) -> Self {
         Self::with_method("GET", target)
     }

@@ -11,26 +11,26 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Answer, Ask, dial::connected};
+use super::{ClientResponse, TestRequest, dial::connected};
 
 /// One connection to a gateway. Dropping it hangs up.
-pub struct Client {
+pub struct Http1Client {
     requests: http1::SendRequest<Full<Bytes>>,
     address: SocketAddr,
     connection: JoinHandle<()>,
 }
 
-impl Ask {
+impl TestRequest {
     /// Sends the request on a connection of its own. Dropping the future hangs up.
     ///
     /// # Errors
     /// When the connection broke before the answer was complete.
-    pub async fn to(&self, address: SocketAddr) -> Result<Answer, String> {
-        Client::connect(address).await?.send(self).await
+    pub async fn to(&self, address: SocketAddr) -> Result<ClientResponse, String> {
+        Http1Client::connect(address).await?.send(self).await
     }
 }
 
-impl Client {
+impl Http1Client {
     /// # Errors
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
@@ -57,7 +57,7 @@ impl Client {
 
     /// # Errors
     /// When the connection broke before the answer was complete.
-    pub async fn send(&mut self, ask: &Ask) -> Result<Answer, String> {
+    pub async fn send(&mut self, ask: &TestRequest) -> Result<ClientResponse, String> {
         let broke = |error: hyper::Error| format!("{} {}: {error:?}", ask.method, ask.target);
         let mut request = Request::builder().method(ask.method).uri(&ask.target);
         if !ask.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -70,11 +70,11 @@ impl Client {
         let invoked = Instant::now();
         self.requests.ready().await.map_err(broke)?;
         let response = self.requests.send_request(request).await.map_err(broke)?;
-        Answer::read(response, invoked).await.map_err(broke)
+        ClientResponse::read(response, invoked).await.map_err(broke)
     }
 }
 
-impl Drop for Client {
+impl Drop for Http1Client {
     fn drop(&mut self) {
         self.connection.abort();
     }

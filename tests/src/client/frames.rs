@@ -71,7 +71,7 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 /// A connection.
-pub struct Bare(TcpStream);
+pub struct FrameClient(TcpStream);
 
 /// A frame that came.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-impl Bare {
+impl FrameClient {
     /// # Panics
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Self {

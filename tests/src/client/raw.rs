@@ -10,15 +10,15 @@ use tokio::{
     },
 };
 
-use crate::wire::{Message, Reader, Unframed};
+use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
 
 /// Dropping it hangs up, politely.
-pub struct Raw {
+pub struct RawClient {
     output: OwnedWriteHalf,
-    answers: Reader<OwnedReadHalf>,
+    answers: MessageReader<OwnedReadHalf>,
 }
 
-impl Raw {
+impl RawClient {
     /// # Errors
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
@@ -37,7 +37,7 @@ impl Raw {
 
     fn over(stream: TcpStream) -> Self {
         let (input, output) = stream.into_split();
-        Self { output, answers: Reader::new(input, |_| {}) }
+        Self { output, answers: MessageReader::new(input, |_| {}) }
     }
 
     /// # Errors
@@ -55,7 +55,7 @@ impl Raw {
     ///
     /// # Errors
     /// When the gateway hung up, or sent no HTTP.
-    pub async fn head(&mut self) -> io::Result<Message> {
+    pub async fn head(&mut self) -> io::Result<WireMessage> {
         self.answers.head().await
     }
 
@@ -63,15 +63,15 @@ impl Raw {
     ///
     /// # Errors
     /// When the gateway hung up within it.
-    pub async fn body(&mut self, answer: &mut Message) -> io::Result<()> {
-        self.answers.body(answer, Unframed::UntilClose).await
+    pub async fn body(&mut self, answer: &mut WireMessage) -> io::Result<()> {
+        self.answers.body(answer, NoLengthMeaning::UntilClose).await
     }
 
     /// The next answer.
     ///
     /// # Errors
     /// When the gateway hung up, or sent no HTTP.
-    pub async fn answer(&mut self) -> io::Result<Message> {
+    pub async fn answer(&mut self) -> io::Result<WireMessage> {
         let mut answer = self.head().await?;
         self.body(&mut answer).await?;
         Ok(answer)

@@ -14,14 +14,14 @@ use super::dial::connected;
 
 /// How a client speaks TLS.
 #[derive(Clone)]
-pub struct Secure {
+pub struct TlsClient {
     roots: RootCertStore,
     shown: Option<(CertificateDer<'static>, Arc<PrivateKeyDer<'static>>)>,
     versions: &'static [&'static SupportedProtocolVersion],
     protocols: Vec<Vec<u8>>,
 }
 
-impl Secure {
+impl TlsClient {
     /// Trusts certificates that these roots have signed, and offers no protocol.
     pub fn trusting(roots: RootCertStore) -> Self {
         Self { roots, shown: None, versions: rustls::ALL_VERSIONS, protocols: Vec::new() }

@@ -11,16 +11,16 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Answer, Ask, dial::connected};
+use super::{ClientResponse, TestRequest, dial::connected};
 
 /// Dropping it hangs up.
-pub struct Streams {
+pub struct Http2Client {
     requests: http2::SendRequest<Full<Bytes>>,
     address: SocketAddr,
     connection: JoinHandle<hyper::Result<()>>,
 }
 
-impl Streams {
+impl Http2Client {
     /// # Errors
     /// When nobody listens.
     pub async fn connect(address: SocketAddr) -> Result<Self, String> {
@@ -46,7 +46,7 @@ impl Streams {
     ///
     /// # Errors
     /// When the stream or its connection broke before the answer was complete.
-    pub fn send(&self, ask: &Ask) -> impl Future<Output = Result<Answer, String>> + use<> {
+    pub fn send(&self, ask: &TestRequest) -> impl Future<Output = Result<ClientResponse, String>> + use<> {
         let what = format!("{} {}", ask.method, ask.target);
         let target = match ask.target.strip_prefix('/') {
             Some(_) => format!("http://{}{}", self.address, ask.target),
@@ -64,7 +64,7 @@ impl Streams {
             let invoked = Instant::now();
             requests.ready().await.map_err(broke)?;
             let response = requests.send_request(request).await.map_err(broke)?;
-            Answer::read(response, invoked).await.map_err(broke)
+            ClientResponse::read(response, invoked).await.map_err(broke)
         }
     }
 
@@ -80,7 +80,7 @@ impl Streams {
     }
 }
 
-impl Drop for Streams {
+impl Drop for Http2Client {
     fn drop(&mut self) {
         self.connection.abort();
     }

@@ -16,12 +16,12 @@ use tempfile::TempDir;
 use super::{Ensemble, SERVERS, free_ports};
 use crate::{
     scratch,
-    terminator::{Authority, Signed},
+    terminator::{SignedCertificate, TestCa},
 };
 
 /// The servers, and the authority that signs for them and for their clients.
-pub struct Secured {
-    pub authority: Authority,
+pub struct TlsEnsemble {
+    pub authority: TestCa,
     pub ensemble: Ensemble,
     ports: Vec<u16>,
     /// The certificates of servers and clients.
@@ -44,13 +44,13 @@ const WITH_NETTY: &str = "/usr/share/java/slf4j-simple.jar:/usr/share/java/zooke
     /usr/share/java/netty-transport-native-unix-common.jar:/usr/share/java/netty-transport-native-epoll.jar";
 
 /// The servers that all tests of a process share: three where the variable is set, else one. They die with the process.
-pub fn shared() -> &'static Secured {
-    static SECURED: LazyLock<Secured> = LazyLock::new(|| {
+pub fn shared() -> &'static TlsEnsemble {
+    static SECURED: LazyLock<TlsEnsemble> = LazyLock::new(|| {
         let count = if everywhere() { SERVERS } else { 1 };
         // The first caller may run within a runtime, and blocking on a second runtime is not allowed there.
         let started = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(Secured::start(count))
+            runtime.expect("a runtime").block_on(TlsEnsemble::start(count))
         });
         started.join().expect("ZooKeeper starts")
     });
@@ -62,10 +62,10 @@ pub fn everywhere() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-impl Secured {
+impl TlsEnsemble {
     /// One server, or three. Returns when all of them serve.
     pub async fn start(count: usize) -> Self {
-        let (authority, home) = (Authority::new(), scratch::place());
+        let (authority, home) = (TestCa::new(), scratch::place());
         let (store, trusted) = (home.path().join("server.pem"), home.path().join("authority.pem"));
         authority.sign(&["localhost", "127.0.0.1"]).write_as_one(&store);
         authority.write(&trusted);
@@ -113,7 +113,7 @@ impl Secured {
 
     /// The value of `zookeeper.tls` with this certificate. It names files in this folder: `client.pem`, `client.key`,
     /// `ca.pem`.
-    pub fn tls(&self, folder: &Path, shown: &Signed) -> Value {
+    pub fn tls(&self, folder: &Path, shown: &SignedCertificate) -> Value {
         shown.write(folder, "client");
         self.authority.write(&folder.join("ca.pem"));
         self.showing(folder)

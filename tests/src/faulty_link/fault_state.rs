@@ -8,11 +8,11 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{Operation, trap::Trap};
+use super::{LockOperation, trap::FaultTrap};
 
-pub(super) struct Line {
+pub(super) struct LinkState {
     pub(super) server: SocketAddr,
-    pub(super) state: watch::Sender<State>,
+    pub(super) state: watch::Sender<LinkMode>,
     /// How many times connections were broken. This is a count of events, because the state may be whole again before
     /// anybody looks.
     pub(super) breaks: watch::Sender<u64>,
@@ -21,11 +21,11 @@ pub(super) struct Line {
     pub(super) abrupt: AtomicBool,
     /// How many times sessions were ended on demand.
     pub(super) endings: watch::Sender<u64>,
-    pub(super) trap: Mutex<Option<Trap>>,
+    pub(super) trap: Mutex<Option<FaultTrap>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LinkMode {
     Whole,
     /// What the client says arrives; what the server answers does not.
     Deaf,
@@ -37,11 +37,11 @@ pub(super) enum State {
     Cut,
 }
 
-impl Line {
+impl LinkState {
     pub(super) fn before(server: SocketAddr) -> Self {
         Self {
             server,
-            state: watch::Sender::new(State::Whole),
+            state: watch::Sender::new(LinkMode::Whole),
             breaks: watch::Sender::new(0),
             delay: watch::Sender::new(Duration::ZERO),
             abrupt: AtomicBool::new(false),
@@ -50,23 +50,23 @@ impl Line {
         }
     }
 
-    pub(super) fn trap(&self) -> MutexGuard<'_, Option<Trap>> {
+    pub(super) fn trap(&self) -> MutexGuard<'_, Option<FaultTrap>> {
         self.trap.lock().expect("no thread panics here")
     }
 
     pub(super) fn break_all(&self) {
-        self.state.send_replace(State::Cut);
+        self.state.send_replace(LinkMode::Cut);
         self.breaks.send_modify(|times| *times += 1);
     }
 
     /// The trap that this message springs.
-    pub(super) fn sprung_by(&self, message: &[u8]) -> Option<Trap> {
-        let does = Operation::of(message);
+    pub(super) fn sprung_by(&self, message: &[u8]) -> Option<FaultTrap> {
+        let does = LockOperation::of(message);
         self.trap().take_if(|trap| does.contains(&trap.operation))
     }
 
-    pub(super) fn passes(&self, lost_in: State) -> bool {
+    pub(super) fn passes(&self, lost_in: LinkMode) -> bool {
         let state = *self.state.borrow();
-        state != lost_in && state != State::Silent
+        state != lost_in && state != LinkMode::Silent
     }
 }

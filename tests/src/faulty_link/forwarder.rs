@@ -19,19 +19,19 @@ use tokio::{
 };
 
 use super::{
-    Fate,
-    fault_state::{Line, State},
+    OperationFault,
+    fault_state::{LinkMode, LinkState},
     opcode::word,
-    trap::Trap,
+    trap::FaultTrap,
 };
 
 /// Messages with their length in front.
-struct Messages {
+struct MessageReader {
     stream: OwnedReadHalf,
     read: BytesMut,
 }
 
-impl Messages {
+impl MessageReader {
     fn of(stream: OwnedReadHalf) -> Self {
         Self { stream, read: BytesMut::new() }
     }
@@ -55,11 +55,11 @@ impl Messages {
 }
 
 /// Traps that were sprung by requests whose answers are still to come, by the requests' numbers.
-type Expected = Mutex<HashMap<i32, Trap>>;
+type PendingReplies = Mutex<HashMap<i32, FaultTrap>>;
 
-pub(super) async fn pass(line: Arc<Line>, client: TcpStream) -> io::Result<()> {
+pub(super) async fn pass(line: Arc<LinkState>, client: TcpStream) -> io::Result<()> {
     let mut breaks = line.breaks.subscribe();
-    if *line.state.borrow() == State::Cut {
+    if *line.state.borrow() == LinkMode::Cut {
         return Ok(());
     }
     let server = TcpStream::connect(line.server).await?;
@@ -67,14 +67,14 @@ pub(super) async fn pass(line: Arc<Line>, client: TcpStream) -> io::Result<()> {
     server.set_nodelay(true)?;
     let (client_says, mut to_client) = client.into_split();
     let (server_says, mut to_server) = server.into_split();
-    let expected = Expected::default();
+    let expected = PendingReplies::default();
     let (due, delayed) = mpsc::unbounded_channel();
     tokio::select! {
-        ended = upward(&line, Messages::of(client_says), &mut to_server, &expected) => ended,
+        ended = upward(&line, MessageReader::of(client_says), &mut to_server, &expected) => ended,
         // What the server said last is passed on before the connection ends.
         ended = async {
             tokio::try_join!(
-                downward(&line, Messages::of(server_says), due, &expected),
+                downward(&line, MessageReader::of(server_says), due, &expected),
                 write(&mut to_client, delayed),
             )
         } => ended.map(drop),
@@ -88,10 +88,10 @@ pub(super) async fn pass(line: Arc<Line>, client: TcpStream) -> io::Result<()> {
 }
 
 async fn upward(
-    line: &Line,
-    mut client: Messages,
+    line: &LinkState,
+    mut client: MessageReader,
     server: &mut OwnedWriteHalf,
-    expected: &Expected,
+    expected: &PendingReplies,
 ) -> io::Result<()> {
     let mut endings = line.endings.subscribe();
     let mut vanished = false;
@@ -105,7 +105,7 @@ async fn upward(
         };
         let Some(message) = message else { return Ok(()) };
         match line.sprung_by(&message) {
-            Some(Trap { fate: Fate::Vanishes, sprung, .. }) => {
+            Some(FaultTrap { fate: OperationFault::Vanishes, sprung, .. }) => {
                 vanished = true;
                 sprung.send(()).ok();
             }
@@ -115,7 +115,7 @@ async fn upward(
             }
             None => {}
         }
-        if !vanished && line.passes(State::Mute) {
+        if !vanished && line.passes(LinkMode::Mute) {
             server.write_all(&message).await?;
         }
     }
@@ -125,20 +125,20 @@ async fn upward(
 const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf5];
 
 async fn downward(
-    line: &Line,
-    mut server: Messages,
+    line: &LinkState,
+    mut server: MessageReader,
     due: mpsc::UnboundedSender<(Instant, Bytes)>,
-    expected: &Expected,
+    expected: &PendingReplies,
 ) -> io::Result<()> {
     while let Some(message) = server.next().await? {
         let number = word(&message, 1).unwrap_or_default();
         let trap = expected.lock().expect("no thread panics here").remove(&number);
         match trap {
-            Some(Trap { fate: Fate::AnswerHeld(latch), sprung, .. }) => {
+            Some(FaultTrap { fate: OperationFault::AnswerHeld(latch), sprung, .. }) => {
                 sprung.send(()).ok();
                 latch.passed().await;
             }
-            Some(Trap { sprung, .. }) => {
+            Some(FaultTrap { sprung, .. }) => {
                 sprung.send(()).ok();
                 return Ok(());
             }
@@ -146,7 +146,7 @@ async fn downward(
             None if number == i32::MAX => return Ok(()),
             None => {}
         }
-        if line.passes(State::Deaf) {
+        if line.passes(LinkMode::Deaf) {
             due.send((Instant::now() + *line.delay.borrow(), message)).ok();
         }
     }

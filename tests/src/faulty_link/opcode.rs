@@ -1,11 +1,11 @@
 //! The effect of a message on lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
-use fencegate_lock::recipe::layout::Line;
+use fencegate_lock::recipe::layout::NodeLayout;
 use fencegate_policies::plan::Mode;
 
 /// An operation on a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum LockOperation {
     /// One lock node is made, alone or together with its parent.
     Create,
     /// One lock node is deleted, alone or together with its parent.
@@ -18,7 +18,7 @@ pub enum Operation {
     Era,
 }
 
-impl Operation {
+impl LockOperation {
     /// All operations that this message counts as. The list is empty where the message names no lock node and does not
     /// write to `meta`.
     pub(super) fn of(message: &[u8]) -> &'static [Self] {
@@ -51,7 +51,7 @@ impl Operation {
 }
 
 fn names_a_lock_node(bytes: &[u8]) -> bool {
-    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| Line::Native.mark(mode).as_bytes());
+    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| NodeLayout::Native.mark(mode).as_bytes());
     marks.iter().any(|mark| bytes.windows(mark.len()).any(|part| part == *mark))
 }
 

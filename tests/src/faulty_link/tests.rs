@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fencegate_lock::recipe::layout::Line;
+use fencegate_lock::recipe::layout::NodeLayout;
 use fencegate_policies::plan::Mode;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
@@ -13,17 +13,17 @@ use crate::{
     zookeeper,
 };
 
-struct Connected {
-    link: FaultyLink,
+struct TestConnection {
+    link: ZooKeeperProxy,
     client: Client,
     /// Reaches the server without the link.
     witness: Client,
     root: String,
 }
 
-impl Connected {
+impl TestConnection {
     async fn new() -> Self {
-        let link = FaultyLink::to(zookeeper::shared()).await;
+        let link = ZooKeeperProxy::to(zookeeper::shared()).await;
         let connect = async |address: SocketAddr| {
             let connector = Client::connector().with_session_timeout(Duration::from_secs(4));
             connector.connect(&address.to_string()).await.expect("ZooKeeper serves")
@@ -37,7 +37,7 @@ impl Connected {
 
     async fn create(&self) -> Result<(), Error> {
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        let name = Line::Native.mark(Mode::Exclusive);
+        let name = NodeLayout::Native.mark(Mode::Exclusive);
         self.client.create(&format!("{}/n{name}", self.root), b"", &mode).await.map(drop)
     }
 
@@ -48,8 +48,8 @@ impl Connected {
 
 #[tokio::test]
 async fn an_answer_that_is_lost_was_of_something_done_and_ends_the_connection() {
-    let all = Connected::new().await;
-    let sprung = all.link.trap(Operation::Create, Fate::AnswerLost);
+    let all = TestConnection::new().await;
+    let sprung = all.link.trap(LockOperation::Create, OperationFault::AnswerLost);
     all.client.list_children(&all.root).await.expect("another operation is let through");
     all.create().await.expect_err("no answer");
     sprung.happened().await;
@@ -60,8 +60,8 @@ async fn an_answer_that_is_lost_was_of_something_done_and_ends_the_connection() 
 
 #[tokio::test]
 async fn what_vanishes_is_not_done() {
-    let all = Connected::new().await;
-    let sprung = all.link.trap(Operation::Create, Fate::Vanishes);
+    let all = TestConnection::new().await;
+    let sprung = all.link.trap(LockOperation::Create, OperationFault::Vanishes);
     let (created, ()) = tokio::join!(all.create(), async {
         sprung.happened().await;
         all.link.cut();
@@ -74,9 +74,9 @@ async fn what_vanishes_is_not_done() {
 
 #[tokio::test]
 async fn an_answer_that_is_held_comes_when_let_go() {
-    let all = Connected::new().await;
+    let all = TestConnection::new().await;
     let latch = Latch::default();
-    let sprung = all.link.trap(Operation::Create, Fate::AnswerHeld(latch.clone()));
+    let sprung = all.link.trap(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
     let created = async {
         all.create().await.expect("answered");
         Instant::now()
@@ -94,7 +94,7 @@ async fn an_answer_that_is_held_comes_when_let_go() {
 
 #[tokio::test]
 async fn a_session_that_is_ended_takes_its_nodes_along() {
-    let all = Connected::new().await;
+    let all = TestConnection::new().await;
     all.create().await.expect("made");
     all.link.end_sessions();
     let mut state = all.client.state_watcher();
@@ -105,8 +105,8 @@ async fn a_session_that_is_ended_takes_its_nodes_along() {
 
 #[tokio::test]
 async fn a_silent_link_passes_nothing_either_way_and_a_reset_one_is_told() {
-    let all = Connected::new().await;
-    for lose in [FaultyLink::lose_replies, FaultyLink::lose_requests, FaultyLink::lose_all] {
+    let all = TestConnection::new().await;
+    for lose in [ZooKeeperProxy::lose_replies, ZooKeeperProxy::lose_requests, ZooKeeperProxy::lose_all] {
         // A request that the client makes while it is disconnected is sent later, so it is not lost.
         all.client.list_children(&all.root).await.expect("connected");
         lose(&all.link);
@@ -122,7 +122,7 @@ async fn a_silent_link_passes_nothing_either_way_and_a_reset_one_is_told() {
 #[tokio::test]
 async fn a_slow_link_delays_every_answer() {
     const DELAY: Duration = Duration::from_millis(200);
-    let all = Connected::new().await;
+    let all = TestConnection::new().await;
     all.link.delay(DELAY);
     let begun = Instant::now();
     let (one, two) = tokio::join!(all.create(), all.create());

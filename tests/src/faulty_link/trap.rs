@@ -2,12 +2,12 @@
 
 use tokio::sync::oneshot;
 
-use super::Operation;
+use super::LockOperation;
 use crate::{origin::Latch, patience::patiently};
 
 /// What becomes of an operation.
 #[derive(Debug, Clone)]
-pub enum Fate {
+pub enum OperationFault {
     /// The operation never arrives, and neither does any later message of its connection.
     Vanishes,
     /// The operation is done, and the connection breaks before its answer.
@@ -16,19 +16,19 @@ pub enum Fate {
     AnswerHeld(Latch),
 }
 
-pub(super) struct Trap {
-    pub(super) operation: Operation,
-    pub(super) fate: Fate,
+pub(super) struct FaultTrap {
+    pub(super) operation: LockOperation,
+    pub(super) fate: OperationFault,
     pub(super) sprung: oneshot::Sender<()>,
 }
 
 /// Tells when the operation has met its fate.
-pub struct Sprung {
+pub struct FaultTriggered {
     pub(super) what: String,
     pub(super) event: oneshot::Receiver<()>,
 }
 
-impl Sprung {
+impl FaultTriggered {
     /// # Panics
     /// If it did not happen in time.
     pub async fn happened(self) {

@@ -9,35 +9,35 @@ use std::{
     time::Duration,
 };
 
-use super::reading::{Part, Reading, Row, folder, hex};
-use crate::{peers::Peer, scratch};
+use super::reading::{Reading, ReadingRow, RequestPart, folder, hex};
+use crate::{peers::ProxyProcess, scratch};
 
 /// How each of them reads these texts.
 ///
 /// # Panics
 /// If one of them is not there, or does not answer.
-pub fn readings(part: Part, texts: &[String]) -> Vec<Row> {
+pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
     let mut readers = vec![
         ("php", program(part, "php", &["-n", "-d", "display_errors=stderr", "reader.php"], &[], texts)),
         ("python", program(part, "python3", &["reader.py"], &[], texts)),
         ("node", program(part, "node", &["reader.mjs"], &[], texts)),
     ];
     match part {
-        Part::Path => readers.push(("nginx", nginx(texts))),
-        Part::Query => {
+        RequestPart::Path => readers.push(("nginx", nginx(texts))),
+        RequestPart::Query => {
             readers.push(("querystring", program(part, "node", &["reader.mjs"], &["older"], texts)))
         }
-        Part::Body => {}
+        RequestPart::Body => {}
     }
     let row = |(at, text): (usize, &String)| {
         let readings = readers.iter().map(|(name, read)| ((*name).to_owned(), read[at].clone()));
-        Row { text: text.clone(), readings: BTreeMap::from_iter(readings) }
+        ReadingRow { text: text.clone(), readings: BTreeMap::from_iter(readings) }
     };
     texts.iter().enumerate().map(row).collect()
 }
 
 /// Runs one of the readers in `tests/readings`, and gives it all texts at once.
-fn program(part: Part, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
+fn program(part: RequestPart, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
     let home = scratch::place();
     let asked = home.path().join("asked");
     let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
@@ -63,7 +63,7 @@ fn program(part: Part, name: &str, script: &[&str], more: &[&str], texts: &[Stri
 fn nginx(paths: &[String]) -> Vec<Reading> {
     const SERVER: &str = "large_client_header_buffers 4 64k; keepalive_requests 1000000; default_type text/plain;\n\
                           server { listen LISTEN; location / { return 200 $uri; } }";
-    let nginx = Peer::nginx_with(SERVER, "LISTEN", &[]);
+    let nginx = ProxyProcess::nginx_with(SERVER, "LISTEN", &[]);
     let mut connection = None;
     // A control character would change the head of the request.
     let read = |path: &String| match path.contains(char::is_control) {

@@ -3,16 +3,19 @@
 
 use fencegate_policies::{
     file::load,
-    key::{BadKey, Field, NoKey, ResourceKey, Said, Values, json::Body},
+    key::{
+        ContentDeclaration, HeaderField, InvalidKeyError, KeyError, RequestValues, ResourceKey,
+        json::BodyValues,
+    },
     path::CanonicalPath,
     plan::{Fence, Plan},
 };
 
-use super::reading::{Part, Reading, Row, bytes_of};
+use super::reading::{Reading, ReadingRow, RequestPart, bytes_of};
 
 /// The count of each result, over all rows and readers.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct ReadingCounts {
     /// A key is made of exactly the value that the reader takes.
     pub same: usize,
     /// The gateway finds no value, and the reader finds none or an empty one, or refuses the text.
@@ -22,7 +25,7 @@ pub struct Seen {
 }
 
 /// The gateway's reading of requests.
-pub struct MadeKeys(Plan);
+pub struct KeyReader(Plan);
 
 const POLICY: &str = r#"
 version: 1
@@ -35,34 +38,34 @@ routes:
 "#;
 
 /// A request of which one part is the text.
-struct Request<'a> {
+struct SampleRequest<'a> {
     query: Option<&'a str>,
-    body: Option<Body>,
+    body: Option<BodyValues>,
 }
 
-impl Values for Request<'_> {
+impl RequestValues for SampleRequest<'_> {
     fn query(&self) -> Option<&str> {
         self.query
     }
 
-    fn body(&self) -> Option<&Body> {
+    fn body(&self) -> Option<&BodyValues> {
         self.body.as_ref()
     }
 }
 
-impl Default for MadeKeys {
+impl Default for KeyReader {
     fn default() -> Self {
         let loaded = load(POLICY);
         Self(loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving)
     }
 }
 
-impl MadeKeys {
+impl KeyReader {
     /// The value of which a key is made. [`Reading::Nothing`] where the value is missing, [`Reading::Unreadable`] where
     /// the request is refused.
-    pub fn reading(&self, part: Part, text: &str) -> Reading {
+    pub fn reading(&self, part: RequestPart, text: &str) -> Reading {
         let key = match part {
-            Part::Path => {
+            RequestPart::Path => {
                 let path = CanonicalPath::parse(text);
                 let decoded: String = path.segments().map(|segment| format!("/{segment}")).collect();
                 return match path.ambiguity() {
@@ -70,12 +73,17 @@ impl MadeKeys {
                     Some(_) => Reading::Unreadable,
                 };
             }
-            Part::Query => self.fence("query").expand_all(&Request { query: Some(text), body: None }),
-            Part::Body => {
-                let said = Said { kind: Field::One(b"application/json"), coding: Field::Absent };
+            RequestPart::Query => {
+                self.fence("query").expand_all(&SampleRequest { query: Some(text), body: None })
+            }
+            RequestPart::Body => {
+                let said = ContentDeclaration {
+                    kind: HeaderField::One(b"application/json"),
+                    coding: HeaderField::Absent,
+                };
                 let fence = self.fence("body");
                 match fence.body(&said, text.as_bytes()) {
-                    Ok(body) => fence.expand_all(&Request { query: None, body: Some(body) }),
+                    Ok(body) => fence.expand_all(&SampleRequest { query: None, body: Some(body) }),
                     Err(_) => return Reading::Unreadable,
                 }
             }
@@ -83,7 +91,7 @@ impl MadeKeys {
         match key.as_deref() {
             Ok([key]) => Reading::Text(unescaped(key).expect("an escaped value")),
             Ok(_) => panic!("one template, and several keys"),
-            Err(BadKey::Missing { .. }) => Reading::Nothing,
+            Err(KeyError::Missing { .. }) => Reading::Nothing,
             Err(_) => Reading::Unreadable,
         }
     }
@@ -97,8 +105,8 @@ impl MadeKeys {
     ///
     /// # Errors
     /// If a key would be made of another value than the one that a reader takes.
-    pub fn compare(&self, part: Part, rows: &[Row]) -> Result<Seen, String> {
-        let mut seen = Seen::default();
+    pub fn compare(&self, part: RequestPart, rows: &[ReadingRow]) -> Result<ReadingCounts, String> {
+        let mut seen = ReadingCounts::default();
         for row in rows {
             let ours = self.reading(part, &row.text);
             for (name, theirs) in &row.readings {
@@ -125,14 +133,14 @@ impl MadeKeys {
 }
 
 /// The value of which a key is made.
-fn unescaped(key: &ResourceKey) -> Result<Vec<u8>, NoKey> {
+fn unescaped(key: &ResourceKey) -> Result<Vec<u8>, InvalidKeyError> {
     let (mut bytes, mut rest) = (Vec::new(), key.as_str().as_bytes());
     while let [first, after @ ..] = rest {
         rest = after;
         let mut byte = *first;
         if byte == b'%' {
-            let (digits, after) = rest.split_at_checked(2).ok_or(NoKey)?;
-            byte = bytes_of(str::from_utf8(digits).map_err(|_| NoKey)?).ok_or(NoKey)?[0];
+            let (digits, after) = rest.split_at_checked(2).ok_or(InvalidKeyError)?;
+            byte = bytes_of(str::from_utf8(digits).map_err(|_| InvalidKeyError)?).ok_or(InvalidKeyError)?[0];
             rest = after;
         }
         bytes.push(byte);

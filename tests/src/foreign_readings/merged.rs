@@ -6,12 +6,12 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::reading::folder;
-use crate::client::Ask;
+use crate::client::TestRequest;
 
 /// One request for the resource 42, which its key is made of, and what each reader takes for `id`: `=` and a text, `-`
 /// for nothing, `*` for more than one text, `!` where the request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Merged {
+pub struct MergedReadings {
     /// Method and target.
     pub request: String,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct Merged {
     pub readings: BTreeMap<String, String>,
 }
 
-impl Merged {
+impl MergedReadings {
     /// # Panics
     /// If the file is missing or malformed.
     pub fn stored() -> Vec<Self> {
@@ -47,10 +47,10 @@ impl Merged {
 
     /// # Panics
     /// If the row has no method that is known.
-    pub fn ask(&self) -> Ask {
+    pub fn ask(&self) -> TestRequest {
         let (method, target) = self.request.split_once(' ').expect("a method and a target");
         let known = ["POST", "PUT", "DELETE"].into_iter().find(|known| *known == method);
-        let mut ask = Ask::with_method(known.expect("a method"), target);
+        let mut ask = TestRequest::with_method(known.expect("a method"), target);
         for (name, value) in [("content-type", &self.kind), ("cookie", &self.cookie)] {
             if let Some(value) = value {
                 ask = ask.field(name, value);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// The part of a request of which a key is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum RequestPart {
     /// All of it.
     Path,
     /// Its parameter `account_id`.
@@ -29,12 +29,12 @@ pub enum Reading {
 
 /// One text, and the reading of each program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ReadingRow {
     pub text: String,
     pub readings: BTreeMap<String, Reading>,
 }
 
-impl Part {
+impl RequestPart {
     pub fn word(self) -> &'static str {
         match self {
             Self::Path => "path",
@@ -56,14 +56,14 @@ impl Part {
     ///
     /// # Panics
     /// If the file is missing or malformed.
-    pub fn stored(self) -> Vec<Row> {
+    pub fn stored(self) -> Vec<ReadingRow> {
         let text = fs::read_to_string(self.file()).expect("tests/readings");
-        text.lines().map(|line| Row::parse(line).unwrap_or_else(|| panic!("no row: {line}"))).collect()
+        text.lines().map(|line| ReadingRow::parse(line).unwrap_or_else(|| panic!("no row: {line}"))).collect()
     }
 
     /// # Panics
     /// If it cannot be written.
-    pub fn store(self, rows: &[Row]) {
+    pub fn store(self, rows: &[ReadingRow]) {
         let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
         fs::write(self.file(), text).expect("the repository can be written");
     }
@@ -120,7 +120,7 @@ impl fmt::Display for Reading {
     }
 }
 
-impl Row {
+impl ReadingRow {
     fn parse(line: &str) -> Option<Self> {
         let mut members: Map<String, Value> = serde_json::from_str(line).ok()?;
         let Value::String(text) = members.remove("text")? else { return None };
@@ -130,7 +130,7 @@ impl Row {
 }
 
 /// A row as one stored line, which a later run parses.
-impl fmt::Display for Row {
+impl fmt::Display for ReadingRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{\"text\": {}", Value::from(self.text.as_str()))?;
         for (name, reading) in &self.readings {

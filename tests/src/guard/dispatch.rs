@@ -1,16 +1,16 @@
 //! A request as a gateway stamps it, with any token.
 
-use fencegate_guard::ticket::{Claims, Signer, now};
+use fencegate_guard::ticket::{Signer, TicketClaims, now};
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 
-use crate::client::{Answer, Ask};
+use crate::client::{ClientResponse, TestRequest};
 
 /// The installation that guards under test belong to.
 pub const ENSEMBLE: &str = "0b5c7ac2-3bf7-4b5f-9b61-0a2b6f6a7f10";
 
 /// The fields of one dispatch.
 #[derive(Debug, Clone)]
-pub struct Dispatch {
+pub struct StampedRequest {
     keys: Vec<String>,
     epoch: u64,
     sequence: u32,
@@ -20,7 +20,7 @@ pub struct Dispatch {
     ticket: Option<String>,
 }
 
-impl Dispatch {
+impl StampedRequest {
     /// The first dispatch of a tenure.
     pub fn new(key: &str, epoch: u64) -> Self {
         let keys = key.split(", ").map(str::to_owned).collect();
@@ -74,7 +74,7 @@ impl Dispatch {
     }
 
     #[must_use]
-    pub fn ticket(mut self, signer: &Signer, claims: &Claims, at: u64) -> Self {
+    pub fn ticket(mut self, signer: &Signer, claims: &TicketClaims, at: u64) -> Self {
         self.ticket = Some(signer.sign(claims, at));
         self
     }
@@ -83,10 +83,10 @@ impl Dispatch {
     ///
     /// # Panics
     /// If a key is malformed.
-    pub fn claims(&self) -> Claims {
+    pub fn claims(&self) -> TicketClaims {
         let keys: Vec<ResourceKey> =
             self.keys.iter().map(|key| ResourceKey::parse(key).expect("a key")).collect();
-        Claims::new(&keys, self.token(), self.mode, 0, ENSEMBLE, "gw-1")
+        TicketClaims::new(&keys, self.token(), self.mode, 0, ENSEMBLE, "gw-1")
     }
 
     /// # Panics
@@ -95,12 +95,12 @@ impl Dispatch {
         Token::new(self.epoch, self.sequence, self.dispatch).expect("an epoch below 2^63")
     }
 
-    pub fn post(&self, path: &str) -> Ask {
-        self.on(Ask::post(path))
+    pub fn post(&self, path: &str) -> TestRequest {
+        self.on(TestRequest::post(path))
     }
 
     /// Stamps a request.
-    pub fn on(&self, ask: Ask) -> Ask {
+    pub fn on(&self, ask: TestRequest) -> TestRequest {
         let mut ask = ask
             .field("Fencing-Token", &self.token().to_string())
             .field("Fencing-Number", &self.epoch.to_string())
@@ -134,7 +134,7 @@ fn id(number: u64) -> String {
 /// # Panics
 /// If the guard did not refuse for this reason, in each of the fields and in the body.
 #[track_caller]
-pub fn assert_refused(answer: &Answer, reason: &str) {
+pub fn assert_refused(answer: &ClientResponse, reason: &str) {
     assert_eq!(answer.field("fencing-refusal"), Some(reason), "{answer:?}");
     assert_eq!(answer.reason(), reason, "{answer:?}");
     let outcome = answer.field("fencing-outcome").unwrap_or_default();

@@ -17,9 +17,9 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 
-use super::laboratory::Laboratory;
+use super::laboratory::RunEnvironment;
 
 /// The moment from which recovery counts, or the reason why the accident cannot happen on this machine.
-pub type Happened = Result<Instant, String>;
+pub type AccidentResult = Result<Instant, String>;
 
-pub type Accident = for<'a> fn(&'a mut Laboratory) -> BoxFuture<'a, Happened>;
+pub type Accident = for<'a> fn(&'a mut RunEnvironment) -> BoxFuture<'a, AccidentResult>;

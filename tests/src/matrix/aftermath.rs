@@ -8,8 +8,8 @@ use std::{
 use fencegate_policies::token::Token;
 use tokio::time::sleep;
 
-use super::station::Station;
-use crate::{gateway::Metrics, guard::Guard, patience::PATIENCE, zookeeper::Tree};
+use super::station::GatewayNode;
+use crate::{gateway::MetricSamples, guard::Guard, patience::PATIENCE, zookeeper::ZnodeTree};
 
 const OF_GATEWAYS: [&str; 4] = [
     "fencegate_requests_in_flight",
@@ -36,8 +36,8 @@ pub(super) async fn marks(guard: &Guard, keys: impl Iterator<Item = &String>) ->
 /// The nodes and gauges that are not gone in time. `forever`: gateways keep their tenures where nobody else wants the
 /// keys, so lock nodes and held locks may stay.
 pub(super) async fn leftovers(
-    tree: &Tree,
-    stations: &[Station],
+    tree: &ZnodeTree,
+    stations: &[GatewayNode],
     guards: &[Guard],
     forever: bool,
 ) -> Vec<String> {
@@ -60,7 +60,7 @@ pub(super) async fn leftovers(
     }
 }
 
-fn above_zero(metrics: &Metrics, names: &[&str], whose: &str) -> Vec<String> {
+fn above_zero(metrics: &MetricSamples, names: &[&str], whose: &str) -> Vec<String> {
     let above = names.iter().filter(|name| metrics.sum(name, &[]) > 0.5);
     above.map(|name| format!("{whose}: {name} is {}", metrics.sum(name, &[]))).collect()
 }

@@ -2,29 +2,29 @@
 
 use std::time::Duration;
 
-use super::errand::Errand;
+use super::errand::WorkloadKind;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Apparatus {
-    pub errand: Errand,
-    pub speech: Speech,
+pub struct CaseSetup {
+    pub errand: WorkloadKind,
+    pub speech: ClientProtocol,
     pub gateways: usize,
-    pub guards: Guards,
+    pub guards: GuardSetup,
     /// Where operations are recorded, for clients that name them.
-    pub once: Once,
+    pub once: OperationStore,
     /// Whether the ways of the first gateway can be cut.
-    pub ways: Ways,
-    pub hops: Hops,
+    pub ways: NetworkSetup,
+    pub hops: HopSetup,
     /// The clocks of the first gateway can be set, and the guard asks for tickets, because a ticket carries a time.
     pub clocks: bool,
-    pub requests: Requests,
+    pub requests: ForwardMode,
     /// The session timeout, T in the bounds of recovery.
     pub session: Duration,
 }
 
 /// The protocol of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Speech {
+pub enum ClientProtocol {
     Http1,
     Http2,
     Tls,
@@ -32,7 +32,7 @@ pub enum Speech {
 
 /// The guards at level `guard`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guards {
+pub enum GuardSetup {
     /// One guard, with its store in a file.
     One,
     /// Two guards that share a PostgreSQL.
@@ -40,14 +40,14 @@ pub enum Guards {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Once {
+pub enum OperationStore {
     InGuard,
     InZooKeeper,
 }
 
 /// The ways from the first gateway to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ways {
+pub enum NetworkSetup {
     Direct,
     /// The way to ZooKeeper can be cut.
     CutToZooKeeper,
@@ -59,7 +59,7 @@ pub enum Ways {
 
 /// What stands between the service and whoever asks it, be that a guard or a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hops {
+pub enum HopSetup {
     Nothing,
     /// A relay that can deliver late what it has acknowledged.
     Relay,
@@ -71,7 +71,7 @@ pub enum Hops {
 
 /// How a gateway treats requests for a key that another gateway holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Requests {
+pub enum ForwardMode {
     /// The gateway waits for the key.
     Wait,
     /// The gateway sends the request on to the holder.
@@ -79,15 +79,15 @@ pub enum Requests {
 }
 
 /// Two gateways, a session of 2 s, and clients that pay.
-pub const PLAIN: Apparatus = Apparatus {
-    errand: Errand::Pay,
-    speech: Speech::Http1,
+pub const PLAIN: CaseSetup = CaseSetup {
+    errand: WorkloadKind::Pay,
+    speech: ClientProtocol::Http1,
     gateways: 2,
-    guards: Guards::One,
-    once: Once::InGuard,
-    ways: Ways::Direct,
-    hops: Hops::Nothing,
+    guards: GuardSetup::One,
+    once: OperationStore::InGuard,
+    ways: NetworkSetup::Direct,
+    hops: HopSetup::Nothing,
     clocks: false,
-    requests: Requests::Wait,
+    requests: ForwardMode::Wait,
     session: Duration::from_secs(2),
 };

@@ -7,14 +7,16 @@ use super::{
         Accident, clocks_set, departures, of_disks, of_guards, of_holders, of_hops, of_networks, of_quorum,
         of_services, strangers, upkeep,
     },
-    apparatus::{Apparatus, Guards, Hops, Once, PLAIN, Requests, Speech, Ways},
-    errand::Errand,
-    experiment::{Case, Least},
-    level::Level::{self, Delay, Guard, None, Upstream},
+    apparatus::{
+        CaseSetup, ClientProtocol, ForwardMode, GuardSetup, HopSetup, NetworkSetup, OperationStore, PLAIN,
+    },
+    errand::WorkloadKind,
+    experiment::{MatrixCase, MinimumCoverage},
+    level::MatrixLevel::{self, Delay, Guard, None, Upstream},
 };
 
 /// Two gateways hand keys over to each other all the time, and at least one execution is under way at the accident.
-const LOAD: Least = Least { executions: 80, hand_overs: 15, stale: 0, hit: 1 };
+const LOAD: MinimumCoverage = MinimumCoverage { executions: 80, hand_overs: 15, stale: 0, hit: 1 };
 
 /// Room for the session timeout, two ticks, and the delays of a busy machine.
 const SESSION_IS_OVER: Duration = Duration::from_secs(7);
@@ -25,27 +27,27 @@ const EXECUTION_IS_OVER: Duration = Duration::from_secs(12);
 /// Room also for ZooKeeper's servers, which have to find each other first.
 const QUORUM_IS_BACK: Duration = Duration::from_secs(14);
 
-const CUT_TO_ZOOKEEPER: Apparatus = Apparatus { ways: Ways::CutToZooKeeper, ..PLAIN };
-const NAMESPACES: Apparatus = Apparatus { ways: Ways::Namespaces, ..PLAIN };
-const OWN_CLOCKS: Apparatus = Apparatus { clocks: true, ..PLAIN };
-const SHARING: Apparatus = Apparatus { guards: Guards::TwoSharing, ..PLAIN };
-const ONCE: Apparatus = Apparatus { errand: Errand::PayOnce, ..PLAIN };
-const ONCE_IN_ZOOKEEPER: Apparatus = Apparatus { once: Once::InZooKeeper, ..ONCE };
-const LEASING: Apparatus = Apparatus { errand: Errand::PayUnderLeases, ..PLAIN };
-const FORWARDING: Apparatus = Apparatus { requests: Requests::Forward, gateways: 3, ..PLAIN };
+const CUT_TO_ZOOKEEPER: CaseSetup = CaseSetup { ways: NetworkSetup::CutToZooKeeper, ..PLAIN };
+const NAMESPACES: CaseSetup = CaseSetup { ways: NetworkSetup::Namespaces, ..PLAIN };
+const OWN_CLOCKS: CaseSetup = CaseSetup { clocks: true, ..PLAIN };
+const SHARING: CaseSetup = CaseSetup { guards: GuardSetup::TwoSharing, ..PLAIN };
+const ONCE: CaseSetup = CaseSetup { errand: WorkloadKind::PayOnce, ..PLAIN };
+const ONCE_IN_ZOOKEEPER: CaseSetup = CaseSetup { once: OperationStore::InZooKeeper, ..ONCE };
+const LEASING: CaseSetup = CaseSetup { errand: WorkloadKind::PayUnderLeases, ..PLAIN };
+const FORWARDING: CaseSetup = CaseSetup { requests: ForwardMode::Forward, gateways: 3, ..PLAIN };
 
-const RELAYED: Apparatus = Apparatus { hops: Hops::Relay, ..PLAIN };
-const FILTERED: Apparatus = Apparatus { hops: Hops::Filter, ..PLAIN };
-const OBSERVED: Apparatus = Apparatus { hops: Hops::ObservingFilter, ..PLAIN };
+const RELAYED: CaseSetup = CaseSetup { hops: HopSetup::Relay, ..PLAIN };
+const FILTERED: CaseSetup = CaseSetup { hops: HopSetup::Filter, ..PLAIN };
+const OBSERVED: CaseSetup = CaseSetup { hops: HopSetup::ObservingFilter, ..PLAIN };
 
-const COMPARED: &[Level] = &[Guard, Upstream];
-const GUARDED: &[Level] = &[Guard];
-const NOWHERE: &[Level] = &[];
+const COMPARED: &[MatrixLevel] = &[Guard, Upstream];
+const GUARDED: &[MatrixLevel] = &[Guard];
+const NOWHERE: &[MatrixLevel] = &[];
 
 /// An accident to the plain installation. It breaks nothing where tokens are compared, and something where nobody
 /// compares them.
-const fn case(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> Case {
-    Case {
+const fn case(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> MatrixCase {
+    MatrixCase {
         number,
         name,
         holds_at: COMPARED,
@@ -58,122 +60,128 @@ const fn case(number: &'static str, name: &'static str, accident: Accident, with
 }
 
 /// The same without a control: the accident ends no session, or only a guard can meet it.
-const fn held(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> Case {
-    Case { breaks_at: NOWHERE, ..case(number, name, accident, within) }
+const fn held(number: &'static str, name: &'static str, accident: Accident, within: Duration) -> MatrixCase {
+    MatrixCase { breaks_at: NOWHERE, ..case(number, name, accident, within) }
 }
 
-pub const CASES: &[Case] = &[
-    Case {
+pub const CASES: &[MatrixCase] = &[
+    MatrixCase {
         holds_at: &[Guard, Upstream, Delay],
         ..case("1", "holder_frozen", of_holders::freeze, EXECUTION_IS_OVER)
     },
-    Case {
-        least: Least { stale: 1, hit: 0, ..LOAD },
+    MatrixCase {
+        least: MinimumCoverage { stale: 1, hit: 0, ..LOAD },
         ..case("1b", "holder_paused_before_the_write", of_holders::pause_before_the_write, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         holds_at: &[Guard, Upstream, Delay],
         ..case("2", "holder_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case { holds_at: GUARDED, ..held("3", "guard_killed", of_guards::kill, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("3", "guard_killed", of_guards::kill, EXECUTION_IS_OVER) },
     held("4", "leader_killed", of_quorum::leader_dies, QUORUM_IS_BACK),
-    Case {
+    MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_cut_off", of_holders::cut_off, EXECUTION_IS_OVER)
     },
     // ZooKeeper still hears the gateway, so the session may live on. The result at level `none` is open, so there is no
     // control.
-    Case {
+    MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         ..held("5", "holder_hears_nothing", of_holders::deaf, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         ..case("5", "holder_is_not_heard", of_holders::mute, EXECUTION_IS_OVER)
     },
     // The same without anybody in between: packets vanish.
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Guard, Upstream, Delay],
         ..case("5", "holder_without_packets", of_networks::nothing_passes, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         ..case("5", "packets_of_the_holder_lost", of_networks::nothing_leaves, EXECUTION_IS_OVER)
     },
     // As with `holder_hears_nothing`, the session may live on.
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         ..held("5", "packets_to_the_holder_lost", of_networks::nothing_arrives, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         ..case("5", "packets_to_zookeeper_lost", of_networks::nothing_reaches_zookeeper, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         ..case("5", "holder_unplugged", of_networks::unplugged, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         holds_at: GUARDED,
-        least: Least { stale: 1, hit: 0, ..LOAD },
+        least: MinimumCoverage { stale: 1, hit: 0, ..LOAD },
         ..held("5", "requests_late_on_the_way", of_networks::requests_are_late, EXECUTION_IS_OVER)
     },
     // Without a guard the kernel gives up sooner than it would send again, so nothing arrives and there is no control.
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Upstream],
-        least: Least { hit: 0, ..LOAD },
+        least: MinimumCoverage { hit: 0, ..LOAD },
         ..held("5", "requests_given_up_on_the_way", of_networks::requests_are_late, EXECUTION_IS_OVER)
     },
     held("7", "majority_away", of_quorum::majority_is_away, QUORUM_IS_BACK),
-    Case {
-        apparatus: Apparatus { ways: Ways::CutToService, ..PLAIN },
+    MatrixCase {
+        apparatus: CaseSetup { ways: NetworkSetup::CutToService, ..PLAIN },
         holds_at: &[Guard, Upstream, None],
         ..held("8", "gateway_cut_off_from_the_service", of_services::cut_off, EXECUTION_IS_OVER)
     },
     held("9", "servers_stutter", of_quorum::servers_stutter, QUORUM_IS_BACK),
-    Case { apparatus: OWN_CLOCKS, ..held("10", "wall_clock_set", clocks_set::wall, EXECUTION_IS_OVER) },
-    Case { apparatus: OWN_CLOCKS, ..held("11", "machine_has_slept", clocks_set::slept, EXECUTION_IS_OVER) },
-    Case {
+    MatrixCase { apparatus: OWN_CLOCKS, ..held("10", "wall_clock_set", clocks_set::wall, EXECUTION_IS_OVER) },
+    MatrixCase {
+        apparatus: OWN_CLOCKS,
+        ..held("11", "machine_has_slept", clocks_set::slept, EXECUTION_IS_OVER)
+    },
+    MatrixCase {
         holds_at: &[Guard, Upstream, None],
         // A request that was broken keeps its key for a while, one key after the other.
         ..held("12", "service_breaks", of_services::breaks, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         holds_at: &[Guard, Upstream, None],
         ..held("13", "clients_gone", departures::crowd_leaves, EXECUTION_IS_OVER)
     },
-    Case { holds_at: GUARDED, ..held("16", "disk_full", of_disks::full, EXECUTION_IS_OVER) },
-    Case { holds_at: GUARDED, ..held("16", "disk_slow", of_disks::slow, EXECUTION_IS_OVER) },
-    Case { holds_at: GUARDED, ..held("16", "disk_failing", of_disks::failing, EXECUTION_IS_OVER) },
-    Case { holds_at: &[Guard, Upstream, None], ..held("17", "reloads", upkeep::reloads, SESSION_IS_OVER) },
-    Case {
+    MatrixCase { holds_at: GUARDED, ..held("16", "disk_full", of_disks::full, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("16", "disk_slow", of_disks::slow, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("16", "disk_failing", of_disks::failing, EXECUTION_IS_OVER) },
+    MatrixCase {
+        holds_at: &[Guard, Upstream, None],
+        ..held("17", "reloads", upkeep::reloads, SESSION_IS_OVER)
+    },
+    MatrixCase {
         holds_at: &[Guard, Upstream, None],
         ..held("18", "rolling_restarts", upkeep::rolls, SESSION_IS_OVER)
     },
     case("19", "node_deleted", strangers::node_deleted, EXECUTION_IS_OVER),
     held("20", "zookeeper_wiped", of_quorum::wiped, QUORUM_IS_BACK),
-    Case {
+    MatrixCase {
         apparatus: CUT_TO_ZOOKEEPER,
         holds_at: &[Guard, Upstream, None],
         ..held("24", "answers_eaten", strangers::answers_eaten, SESSION_IS_OVER)
     },
-    Case { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
+    MatrixCase { holds_at: GUARDED, ..held("32", "guard_frozen", of_guards::freeze, EXECUTION_IS_OVER) },
     // What was sent arrives late. A filter refuses it; without one only a service that compares tokens does.
-    Case {
+    MatrixCase {
         apparatus: FILTERED,
         holds_at: &[Guard, Upstream, Delay, None],
         ..held("33", "relay_late_before_a_filter", of_hops::delivers_late, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: RELAYED,
         holds_at: &[Upstream],
         breaks_at: &[Guard, Delay, None],
         ..held("33", "relay_late", of_hops::delivers_late, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: FILTERED,
         holds_at: GUARDED,
         ..held(
@@ -183,7 +191,7 @@ pub const CASES: &[Case] = &[
             EXECUTION_IS_OVER,
         )
     },
-    Case {
+    MatrixCase {
         apparatus: RELAYED,
         holds_at: NOWHERE,
         breaks_at: GUARDED,
@@ -194,7 +202,7 @@ pub const CASES: &[Case] = &[
             EXECUTION_IS_OVER,
         )
     },
-    Case {
+    MatrixCase {
         apparatus: FILTERED,
         holds_at: &[Guard, Upstream, Delay, None],
         ..held(
@@ -205,13 +213,13 @@ pub const CASES: &[Case] = &[
         )
     },
     // Gateways without a guard wait for longer than this here, so there is no control of theirs.
-    Case {
+    MatrixCase {
         apparatus: OBSERVED,
         holds_at: &[Upstream],
         breaks_at: GUARDED,
         ..held("34", "instances_stand_still", of_hops::instances_stand_still, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: NAMESPACES,
         holds_at: &[Guard, Upstream, Delay],
         ..case(
@@ -222,62 +230,65 @@ pub const CASES: &[Case] = &[
         )
     },
     // The same accidents in other installations.
-    Case {
+    MatrixCase {
         apparatus: SHARING,
         holds_at: GUARDED,
         ..held("3", "one_of_two_guards_killed", of_guards::kill, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: SHARING,
         holds_at: GUARDED,
         ..held("2", "holder_killed_before_two_guards", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case {
-        apparatus: Apparatus { errand: Errand::Swap, ..PLAIN },
+    MatrixCase {
+        apparatus: CaseSetup { errand: WorkloadKind::Swap, ..PLAIN },
         ..case("2", "holder_of_a_set_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case {
-        apparatus: Apparatus { errand: Errand::ReadAndPay, ..PLAIN },
+    MatrixCase {
+        apparatus: CaseSetup { errand: WorkloadKind::ReadAndPay, ..PLAIN },
         ..case("1", "holder_frozen_among_readers", of_holders::freeze, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: LEASING,
         ..case("1", "holder_of_leases_frozen", of_holders::freeze, EXECUTION_IS_OVER)
     },
-    Case { apparatus: LEASING, ..case("2", "holder_of_leases_killed", of_holders::kill, EXECUTION_IS_OVER) },
-    Case {
+    MatrixCase {
+        apparatus: LEASING,
+        ..case("2", "holder_of_leases_killed", of_holders::kill, EXECUTION_IS_OVER)
+    },
+    MatrixCase {
         apparatus: FORWARDING,
-        least: Least { hand_overs: 3, ..LOAD },
+        least: MinimumCoverage { hand_overs: 3, ..LOAD },
         holds_at: COMPARED,
         ..held("2", "holder_killed_that_is_sent_to", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: ONCE,
         holds_at: GUARDED,
         ..held("2", "holder_of_an_operation_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: ONCE,
         holds_at: GUARDED,
         ..held("3", "guard_with_an_operation_killed", of_guards::kill, EXECUTION_IS_OVER)
     },
-    Case {
+    MatrixCase {
         apparatus: ONCE_IN_ZOOKEEPER,
         holds_at: &[Upstream],
         ..case("2", "holder_of_an_operation_in_zookeeper_killed", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case {
-        apparatus: Apparatus { speech: Speech::Tls, ..PLAIN },
+    MatrixCase {
+        apparatus: CaseSetup { speech: ClientProtocol::Tls, ..PLAIN },
         holds_at: GUARDED,
         ..held("2", "holder_killed_over_tls", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case {
-        apparatus: Apparatus { speech: Speech::Http2, ..PLAIN },
+    MatrixCase {
+        apparatus: CaseSetup { speech: ClientProtocol::Http2, ..PLAIN },
         holds_at: GUARDED,
         ..held("2", "holder_killed_over_http2", of_holders::kill, EXECUTION_IS_OVER)
     },
-    Case {
-        apparatus: Apparatus { session: Duration::from_secs(12), ..PLAIN },
+    MatrixCase {
+        apparatus: CaseSetup { session: Duration::from_secs(12), ..PLAIN },
         holds_at: GUARDED,
         ..held("1", "holder_frozen_with_sessions_of_12_s", of_holders::freeze, Duration::from_secs(20))
     },

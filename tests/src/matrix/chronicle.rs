@@ -8,15 +8,15 @@ use std::{
 use fencegate_policies::token::Token;
 
 use crate::{
-    client::Outcome,
+    client::FencingOutcome,
     history::{Attempt, Execution, History},
-    origin::{Access, Effect, Log, Record},
+    origin::{AccessMode, AccountEffect, OriginLog, RequestRecord},
 };
 
 #[derive(Debug, Clone, Default)]
-pub struct Chronicle {
-    pub deeds: Vec<Deed>,
-    pub asked: Vec<Asked>,
+pub struct RunLog {
+    pub deeds: Vec<KeyExecution>,
+    pub asked: Vec<ClientAttempt>,
     /// Requests that the service refused because their token was stale.
     pub stale: usize,
     /// The newest token of each key that the guard or the comparing service remembers.
@@ -25,22 +25,22 @@ pub struct Chronicle {
     /// The nodes and gauges that should have been gone once everything was quiet, and were not.
     pub leftovers: Vec<String>,
     /// The accident, after which every key has to be served again.
-    pub struck: Option<Struck>,
+    pub struck: Option<AccidentTime>,
     /// Gateways forward requests to the one that holds the key.
     pub forwards: bool,
 }
 
 /// One execution of one key. A request for several keys counts as one execution of each.
 #[derive(Debug, Clone)]
-pub struct Deed {
+pub struct KeyExecution {
     /// The execution as the door saw it, with the gateway that the client had asked.
     pub door: Execution,
-    pub effect: Effect,
+    pub effect: AccountEffect,
 }
 
 /// One attempt of a client, and how it ended.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ClientAttempt {
     pub id: String,
     /// The operation that the attempt belongs to, where several attempts repeat one operation.
     pub operation: Option<String>,
@@ -51,20 +51,20 @@ pub struct Asked {
     pub invoked: Instant,
     pub completed: Instant,
     /// `None`: there was no complete answer, or the client has hung up.
-    pub told: Option<Said>,
+    pub told: Option<ResponseContent>,
 }
 
 /// The content of a complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct ResponseContent {
     pub status: u16,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<FencingOutcome>,
     pub body: String,
 }
 
 /// The moment of the accident, and the time within which each path has to be served again.
 #[derive(Debug, Clone)]
-pub struct Struck {
+pub struct AccidentTime {
     pub from: Instant,
     pub bound: Duration,
     pub paths: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Struck {
 
 /// The interval for which a request counts as executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
+pub enum ExecutionInterval {
     /// From the first byte of its head to the last one of its answer.
     Door,
     /// The time in which the service worked, as the service recorded it.
@@ -84,9 +84,9 @@ pub fn asked_of(id: &str) -> &str {
     id.rsplit_once('@').map_or("", |(_, gateway)| gateway)
 }
 
-impl Deed {
+impl KeyExecution {
     /// One deed for each key of a request.
-    fn of(record: &Record) -> Vec<Self> {
+    fn of(record: &RequestRecord) -> Vec<Self> {
         let Some(effect) = record.effect else { return Vec::new() };
         let door = Execution::of(record);
         let gateway = door.attempt.as_deref().map_or("", asked_of).to_owned();
@@ -100,26 +100,28 @@ impl Deed {
     }
 
     pub fn writes(&self) -> bool {
-        self.door.access == Access::Exclusive
+        self.door.access == AccessMode::Exclusive
     }
 
-    fn read_as(&self, reading: Reading) -> Execution {
-        let Effect { began, ended } = self.effect;
+    fn read_as(&self, reading: ExecutionInterval) -> Execution {
+        let AccountEffect { began, ended } = self.effect;
         match reading {
-            Reading::Door => self.door.clone(),
-            Reading::Effect => Execution { began, ended, ..self.door.clone() },
+            ExecutionInterval::Door => self.door.clone(),
+            ExecutionInterval::Effect => Execution { began, ended, ..self.door.clone() },
         }
     }
 }
 
-impl Asked {
+impl ClientAttempt {
     pub fn is_done(&self) -> bool {
-        self.told.as_ref().is_some_and(|told| told.outcome == Some(Outcome::Done) && told.status == 200)
+        self.told
+            .as_ref()
+            .is_some_and(|told| told.outcome == Some(FencingOutcome::Done) && told.status == 200)
     }
 
     /// The outcome of this very attempt. A 412 says that the service did nothing, and a 409 may be about an earlier
     /// attempt of the same operation, so both give `None`.
-    fn own_outcome(&self) -> Option<Outcome> {
+    fn own_outcome(&self) -> Option<FencingOutcome> {
         let told = self.told.as_ref()?;
         told.outcome.filter(|_| !matches!(told.status, 409 | 412))
     }
@@ -127,23 +129,23 @@ impl Asked {
     /// The client was told that its operation is done, by this attempt or by another one.
     pub fn is_settled(&self) -> bool {
         let told = self.told.as_ref().and_then(|told| told.outcome);
-        matches!(told, Some(Outcome::Done | Outcome::Replayed))
+        matches!(told, Some(FencingOutcome::Done | FencingOutcome::Replayed))
     }
 
     pub fn is_replayed(&self) -> bool {
-        self.told.as_ref().is_some_and(|told| told.outcome == Some(Outcome::Replayed))
+        self.told.as_ref().is_some_and(|told| told.outcome == Some(FencingOutcome::Replayed))
     }
 }
 
-impl Chronicle {
+impl RunLog {
     /// The executions that the service has recorded.
-    pub fn of(log: &Log) -> Self {
-        let deeds = log.records.iter().flat_map(Deed::of).collect();
+    pub fn of(log: &OriginLog) -> Self {
+        let deeds = log.records.iter().flat_map(KeyExecution::of).collect();
         let stale = log.records.iter().filter(|record| record.stale).count();
         Self { deeds, stale, ..Self::default() }
     }
 
-    pub fn read_as(&self, reading: Reading) -> History {
+    pub fn read_as(&self, reading: ExecutionInterval) -> History {
         // A request for several keys has one answer for all of them. Its id therefore stands in one execution only.
         let mut named = BTreeSet::new();
         let executions = self.deeds.iter().map(|deed| {
@@ -159,7 +161,7 @@ impl Chronicle {
     /// The time from the accident until each path was served to a client that asked afterwards. `None` if one path
     /// never was.
     pub fn recovery(&self) -> Option<Duration> {
-        let Struck { from, paths, .. } = self.struck.as_ref()?;
+        let AccidentTime { from, paths, .. } = self.struck.as_ref()?;
         let first = |path: &String| {
             let done = self
                 .asked

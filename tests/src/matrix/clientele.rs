@@ -17,33 +17,33 @@ use tokio::{
 };
 
 use super::{
-    chronicle::{Asked, Said},
-    errand::Errand,
-    payment::Request,
-    spoken::{Line, Spoken},
+    chronicle::{ClientAttempt, ResponseContent},
+    errand::WorkloadKind,
+    payment::PaymentRequest,
+    spoken::{ProtocolConfig, ProtocolConnection},
 };
-use crate::{client::Answer, leases::Lease, memory::dice::Dice};
+use crate::{client::ClientResponse, leases::ClientLease, memory::dice::SeededRng};
 
 /// The clients of a run, and the answers that they got so far.
-pub struct Clientele {
-    shared: Arc<Shared>,
+pub struct ClientPool {
+    shared: Arc<PoolState>,
     /// The tasks of the clients. Dropping the set ends them.
     at_work: Mutex<JoinSet<()>>,
     /// The number of requests that the accidents have added.
     own: AtomicUsize,
 }
 
-struct Shared {
+struct PoolState {
     gateways: Vec<(String, SocketAddr)>,
-    spoken: Spoken,
-    errand: Errand,
-    asked: watch::Sender<Vec<Asked>>,
+    spoken: ProtocolConfig,
+    errand: WorkloadKind,
+    asked: watch::Sender<Vec<ClientAttempt>>,
     stop: watch::Sender<bool>,
 }
 
 /// The behaviour of a client that gets no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum ClientBehavior {
     /// Waits, always for the same gateway.
     Patient,
     /// Gives up, and asks the next gateway.
@@ -57,19 +57,19 @@ const HASTY: Duration = Duration::from_millis(2500);
 const FICKLE: Range<Duration> = Duration::from_millis(3)..Duration::from_millis(300);
 
 /// The manner of each client, by its number.
-const MANNERS: [Manner; 12] = [
-    Manner::Patient,
-    Manner::Hasty,
-    Manner::Hasty,
-    Manner::Patient,
-    Manner::Fickle,
-    Manner::Hasty,
-    Manner::Hasty,
-    Manner::Patient,
-    Manner::Fickle,
-    Manner::Hasty,
-    Manner::Hasty,
-    Manner::Patient,
+const MANNERS: [ClientBehavior; 12] = [
+    ClientBehavior::Patient,
+    ClientBehavior::Hasty,
+    ClientBehavior::Hasty,
+    ClientBehavior::Patient,
+    ClientBehavior::Fickle,
+    ClientBehavior::Hasty,
+    ClientBehavior::Hasty,
+    ClientBehavior::Patient,
+    ClientBehavior::Fickle,
+    ClientBehavior::Hasty,
+    ClientBehavior::Hasty,
+    ClientBehavior::Patient,
 ];
 
 /// The pause between an answer and the next request of the same client.
@@ -77,10 +77,15 @@ const PAUSE: Range<Duration> = Duration::from_millis(2)..Duration::from_millis(1
 /// The pause after a refusal, or after a broken connection.
 const LATER: Range<Duration> = Duration::from_millis(20)..Duration::from_millis(60);
 
-impl Clientele {
+impl ClientPool {
     /// `gateways`: names and addresses, in the order of their numbers.
-    pub fn start(gateways: Vec<(String, SocketAddr)>, spoken: Spoken, errand: Errand, dice: &Dice) -> Self {
-        let shared = Arc::new(Shared {
+    pub fn start(
+        gateways: Vec<(String, SocketAddr)>,
+        spoken: ProtocolConfig,
+        errand: WorkloadKind,
+        dice: &SeededRng,
+    ) -> Self {
+        let shared = Arc::new(PoolState {
             gateways,
             spoken,
             errand,
@@ -89,12 +94,12 @@ impl Clientele {
         });
         let mut at_work = JoinSet::new();
         for number in 0..MANNERS.len() {
-            let caller = Caller {
+            let caller = ClientTask {
                 shared: Arc::clone(&shared),
                 number,
                 manner: MANNERS[number % MANNERS.len()],
                 at: number % shared.gateways.len(),
-                dice: Dice::seeded(dice.next()),
+                dice: SeededRng::seeded(dice.next()),
             };
             at_work.spawn(caller.calls());
         }
@@ -108,7 +113,7 @@ impl Clientele {
     }
 
     /// The same under a lease.
-    pub fn sends_under(&self, lease: &Lease, gateway: usize, path: &str, work: Duration) -> String {
+    pub fn sends_under(&self, lease: &ClientLease, gateway: usize, path: &str, work: Duration) -> String {
         self.begins(PATIENT, gateway, (path, Some(lease)), work)
     }
 
@@ -121,7 +126,7 @@ impl Clientele {
         &self,
         patience: Duration,
         gateway: usize,
-        (path, lease): (&str, Option<&Lease>),
+        (path, lease): (&str, Option<&ClientLease>),
         work: Duration,
     ) -> String {
         let shared = Arc::clone(&self.shared);
@@ -139,7 +144,7 @@ impl Clientele {
     }
 
     /// Waits until the attempts so far satisfy `shows`, for at most `limit`.
-    pub async fn when(&self, limit: Duration, shows: impl Fn(&[Asked]) -> bool) -> bool {
+    pub async fn when(&self, limit: Duration, shows: impl Fn(&[ClientAttempt]) -> bool) -> bool {
         let mut asked = self.shared.asked.subscribe();
         timeout(limit, asked.wait_for(|asked| shows(asked))).await.is_ok()
     }
@@ -148,7 +153,7 @@ impl Clientele {
     ///
     /// # Panics
     /// If a client panicked.
-    pub async fn stop(self) -> Vec<Asked> {
+    pub async fn stop(self) -> Vec<ClientAttempt> {
         self.shared.stop.send_replace(true);
         let mut at_work = self.at_work.into_inner().expect("no thread panics here");
         while let Some(ended) = at_work.join_next().await {
@@ -158,7 +163,7 @@ impl Clientele {
     }
 }
 
-impl Shared {
+impl PoolState {
     /// The id names the gateway that was asked, because a record of an origin behind a guard does not.
     fn name(&self, what: &str, gateway: usize) -> String {
         format!("{what}@{}", self.gateways[gateway].0)
@@ -167,11 +172,11 @@ impl Shared {
     /// Sends a request and records the attempt. The connection is kept if it can be used again.
     async fn asks(
         &self,
-        line: &mut Option<Line>,
+        line: &mut Option<ProtocolConnection>,
         gateway: usize,
-        ask: Request,
+        ask: PaymentRequest,
         patience: Duration,
-    ) -> Option<Answer> {
+    ) -> Option<ClientResponse> {
         let invoked = Instant::now();
         let sent = async {
             let mut open = match line.take() {
@@ -189,14 +194,14 @@ impl Shared {
             // The connection is dropped with the request.
             Ok(Err(_)) | Err(_) => None,
         };
-        let told = answer.as_ref().map(|answer| Said {
+        let told = answer.as_ref().map(|answer| ResponseContent {
             status: answer.status,
             outcome: answer.outcome(),
             body: String::from_utf8_lossy(&answer.body).into_owned(),
         });
-        let Request { id, operation, path, writes, judged, .. } = ask;
+        let PaymentRequest { id, operation, path, writes, judged, .. } = ask;
         let completed = Instant::now();
-        let asked = Asked { id, operation, path, writes, gateway, invoked, completed, told };
+        let asked = ClientAttempt { id, operation, path, writes, gateway, invoked, completed, told };
         if judged {
             self.asked.send_modify(|all| all.push(asked));
         }
@@ -204,16 +209,16 @@ impl Shared {
     }
 }
 
-struct Caller {
-    shared: Arc<Shared>,
+struct ClientTask {
+    shared: Arc<PoolState>,
     number: usize,
-    manner: Manner,
+    manner: ClientBehavior,
     /// The index of the gateway that the client asks.
     at: usize,
-    dice: Dice,
+    dice: SeededRng,
 }
 
-impl Caller {
+impl ClientTask {
     async fn calls(mut self) {
         let mut line = None;
         let mut errands = self.shared.errand.begin(self.number);
@@ -226,7 +231,7 @@ impl Caller {
             let answer = self.shared.asks(&mut line, self.at, ask, self.patience()).await;
             errands.hear(answer.as_ref());
             let served = answer.as_ref().is_some_and(|answer| (200..300).contains(&answer.status));
-            if answer.is_none() && self.manner != Manner::Patient {
+            if answer.is_none() && self.manner != ClientBehavior::Patient {
                 self.at = (self.at + 1) % self.shared.gateways.len();
                 line = None;
             }
@@ -236,9 +241,9 @@ impl Caller {
 
     fn patience(&self) -> Duration {
         match self.manner {
-            Manner::Patient => PATIENT,
-            Manner::Fickle if self.dice.below(10) < 6 => self.dice.within(&FICKLE),
-            Manner::Hasty | Manner::Fickle => HASTY,
+            ClientBehavior::Patient => PATIENT,
+            ClientBehavior::Fickle if self.dice.below(10) < 6 => self.dice.within(&FICKLE),
+            ClientBehavior::Hasty | ClientBehavior::Fickle => HASTY,
         }
     }
 }

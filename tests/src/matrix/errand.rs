@@ -5,18 +5,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    lease_work::LeaseWork,
-    payment::{Request, work, written},
+    lease_work::LeaseWorkload,
+    payment::{PaymentRequest, work, written},
 };
 use crate::{
-    client::{Answer, Ask, Outcome},
-    memory::dice::Dice,
-    policy::Policy,
+    client::{ClientResponse, FencingOutcome, TestRequest},
+    memory::dice::SeededRng,
+    policy::TestPolicy,
 };
 
 /// The kind of requests in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
+pub enum WorkloadKind {
     /// Each request pays to one account.
     Pay,
     /// The same with an operation for each payment. The client repeats the operation until it knows the outcome.
@@ -33,18 +33,18 @@ pub enum Errand {
 pub const ACCOUNTS: usize = 4;
 
 /// The requests of one client, one after the other.
-pub struct Errands {
-    errand: Errand,
+pub struct Workload {
+    errand: WorkloadKind,
     client: usize,
     /// How many operations or payments the client has begun.
     begun: usize,
     /// The operation and the path that the client has to ask for again.
     open: Option<(String, String)>,
     /// Where the client holds leases.
-    leases: Option<LeaseWork>,
+    leases: Option<LeaseWorkload>,
 }
 
-impl Errand {
+impl WorkloadKind {
     /// The paths of all requests. Each path has to be served again after the accident.
     pub fn paths(self) -> Vec<String> {
         (0..ACCOUNTS).map(|n| self.path(n)).collect()
@@ -58,7 +58,7 @@ impl Errand {
     }
 
     /// The routes that take such requests.
-    pub fn routes(self, policy: Policy, once: &Value) -> Policy {
+    pub fn routes(self, policy: TestPolicy, once: &Value) -> TestPolicy {
         match self {
             Self::Pay => policy,
             Self::PayUnderLeases => policy.with("/routes/0/fence/lease", "optional"),
@@ -76,10 +76,10 @@ impl Errand {
     }
 
     /// A request that changes something and works for so long.
-    pub fn own(self, path: &str, id: &str, work: Duration) -> Request {
+    pub fn own(self, path: &str, id: &str, work: Duration) -> PaymentRequest {
         let operation = (self == Self::PayOnce).then(|| format!("op-{id}"));
-        Request {
-            ask: written(Ask::post(path), id, operation.as_deref(), work),
+        PaymentRequest {
+            ask: written(TestRequest::post(path), id, operation.as_deref(), work),
             id: id.to_owned(),
             operation,
             path: path.to_owned(),
@@ -88,15 +88,15 @@ impl Errand {
         }
     }
 
-    pub fn begin(self, client: usize) -> Errands {
+    pub fn begin(self, client: usize) -> Workload {
         // One client of four, all of which wait for their answers.
-        let leases = (self == Self::PayUnderLeases && client % 4 == 3).then(LeaseWork::default);
-        Errands { errand: self, client, begun: 0, open: None, leases }
+        let leases = (self == Self::PayUnderLeases && client % 4 == 3).then(LeaseWorkload::default);
+        Workload { errand: self, client, begun: 0, open: None, leases }
     }
 }
 
-impl Errands {
-    pub fn next(&mut self, id: &str, dice: &Dice) -> Request {
+impl Workload {
+    pub fn next(&mut self, id: &str, dice: &SeededRng) -> PaymentRequest {
         if let Some(leases) = &mut self.leases {
             return leases.next(id, self.errand.path(dice.index(ACCOUNTS)), dice);
         }
@@ -107,14 +107,14 @@ impl Errands {
                 (format!("op-{}-{}", self.client, self.begun), self.errand.path(dice.index(ACCOUNTS)))
             }
         };
-        let reads = self.errand == Errand::ReadAndPay && dice.below(2) == 0;
-        let ask = if reads { Ask::get(&path) } else { Ask::post(&path) };
-        let names = self.errand == Errand::PayOnce;
+        let reads = self.errand == WorkloadKind::ReadAndPay && dice.below(2) == 0;
+        let ask = if reads { TestRequest::get(&path) } else { TestRequest::post(&path) };
+        let names = self.errand == WorkloadKind::PayOnce;
         if names {
             self.open = Some((operation.clone(), path.clone()));
         }
         let operation = names.then_some(operation);
-        Request {
+        PaymentRequest {
             ask: written(ask, id, operation.as_deref(), work(dice)),
             id: id.to_owned(),
             operation,
@@ -125,12 +125,12 @@ impl Errands {
     }
 
     /// The answer decides whether the client repeats the operation.
-    pub fn hear(&mut self, answer: Option<&Answer>) {
+    pub fn hear(&mut self, answer: Option<&ClientResponse>) {
         if let Some(leases) = &mut self.leases {
             leases.hear(answer);
         }
-        let known = answer.and_then(Answer::outcome);
-        let settled = matches!(known, Some(Outcome::Done | Outcome::Replayed));
+        let known = answer.and_then(ClientResponse::outcome);
+        let settled = matches!(known, Some(FencingOutcome::Done | FencingOutcome::Replayed));
         // After a 409 the outcome stays unknown to clients. An operator has to decide.
         let given_up = answer.is_some_and(|answer| answer.status == 409);
         if settled || given_up {

@@ -4,33 +4,33 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     accidents::Accident,
-    apparatus::{Apparatus, Ways},
-    invariants::{Breach, breaches},
-    laboratory::{Laboratory, Shown},
-    level::Level,
-    ruling::{Ruling, Verdict},
+    apparatus::{CaseSetup, NetworkSetup},
+    invariants::{InvariantViolation, breaches},
+    laboratory::{RunEnvironment, RunResult},
+    level::MatrixLevel,
+    ruling::{RunVerdict, Verdict},
 };
-use crate::{ensemble::Ensemble, namespaces::Namespaces};
+use crate::{ensemble::Ensemble, namespaces::NetworkNamespaces};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct MatrixCase {
     pub name: &'static str,
     /// The number in the list of `tests/README.md`.
     pub number: &'static str,
     /// No law may be broken at these levels.
-    pub holds_at: &'static [Level],
+    pub holds_at: &'static [MatrixLevel],
     /// At these levels a law must be broken. Otherwise the accident would prove nothing at the other levels.
-    pub breaks_at: &'static [Level],
-    pub apparatus: Apparatus,
+    pub breaks_at: &'static [MatrixLevel],
+    pub apparatus: CaseSetup,
     pub accident: Accident,
-    pub least: Least,
+    pub least: MinimumCoverage,
     /// Each key is served again within this time.
     pub recovers_within: Duration,
 }
 
 /// The least that a run must have met. A run that has met less proves nothing.
 #[derive(Debug, Clone, Copy)]
-pub struct Least {
+pub struct MinimumCoverage {
     pub executions: usize,
     /// How often a key went from one gateway to another.
     pub hand_overs: usize,
@@ -42,33 +42,33 @@ pub struct Least {
 
 /// One run of a case.
 #[derive(Debug, Clone, Copy)]
-pub struct Run {
-    pub case: &'static Case,
-    pub level: Level,
+pub struct CaseRun {
+    pub case: &'static MatrixCase,
+    pub level: MatrixLevel,
     pub seed: u64,
 }
 
-impl Case {
+impl MatrixCase {
     /// The runs of the case at all its levels.
-    pub fn runs(&'static self, seed: u64) -> impl Iterator<Item = Run> {
+    pub fn runs(&'static self, seed: u64) -> impl Iterator<Item = CaseRun> {
         let levels = self.holds_at.iter().chain(self.breaks_at);
-        levels.map(move |level| Run { case: self, level: *level, seed })
+        levels.map(move |level| CaseRun { case: self, level: *level, seed })
     }
 }
 
-impl Run {
+impl CaseRun {
     /// The run has to break a law.
     pub fn is_control(&self) -> bool {
         self.case.breaks_at.contains(&self.level)
     }
 
     /// Plays the run. Returns the servers for another run.
-    pub async fn plays(self, ensemble: Ensemble) -> (Ruling, Ensemble) {
-        let Apparatus { ways, gateways, .. } = self.case.apparatus;
-        if ways != Ways::Namespaces {
+    pub async fn plays(self, ensemble: Ensemble) -> (RunVerdict, Ensemble) {
+        let CaseSetup { ways, gateways, .. } = self.case.apparatus;
+        if ways != NetworkSetup::Namespaces {
             return self.plays_at((ensemble, None)).await;
         }
-        let namespaces = match Namespaces::of(gateways).await {
+        let namespaces = match NetworkNamespaces::of(gateways).await {
             Ok(namespaces) => namespaces,
             Err(why) => return (self.unseen(Verdict::Skipped, why), ensemble),
         };
@@ -78,8 +78,8 @@ impl Run {
         (ruling, ensemble)
     }
 
-    async fn plays_at(self, place: (Ensemble, Option<Namespaces>)) -> (Ruling, Ensemble) {
-        let mut lab = Laboratory::open(self.case.apparatus, self.level, self.seed, place).await;
+    async fn plays_at(self, place: (Ensemble, Option<NetworkNamespaces>)) -> (RunVerdict, Ensemble) {
+        let mut lab = RunEnvironment::open(self.case.apparatus, self.level, self.seed, place).await;
         match (self.case.accident)(&mut lab).await {
             Ok(from) => {
                 let (shown, ensemble) = lab.shows(from, self.case.recovers_within).await;
@@ -90,8 +90,8 @@ impl Run {
     }
 
     /// The ruling of a run that has shown nothing.
-    pub fn unseen(self, verdict: Verdict, reason: String) -> Ruling {
-        Ruling {
+    pub fn unseen(self, verdict: Verdict, reason: String) -> RunVerdict {
+        RunVerdict {
             case: self.case.name.to_owned(),
             level: self.level.name().to_owned(),
             seed: self.seed,
@@ -106,16 +106,16 @@ impl Run {
         }
     }
 
-    fn judges(self, shown: &Shown) -> Ruling {
+    fn judges(self, shown: &RunResult) -> RunVerdict {
         let broken = breaches(&shown.chronicle, self.level);
-        let history = shown.chronicle.read_as(super::chronicle::Reading::Effect);
+        let history = shown.chronicle.read_as(super::chronicle::ExecutionInterval::Effect);
         // Where gateways forward requests, the gateway that was asked may be another one than the holder. The run then
         // counts tenures.
         let hand_overs = if shown.chronicle.forwards { history.tenures() } else { history.hand_overs() };
         let executions = history.executions.len();
         let why_not = self.missing(executions, hand_overs, shown).or_else(|| self.wrong(&broken));
         let verdict = if why_not.is_some() { Verdict::Fail } else { Verdict::Pass };
-        Ruling {
+        RunVerdict {
             executions,
             hand_overs,
             stale: shown.stale,
@@ -126,8 +126,8 @@ impl Run {
         }
     }
 
-    fn missing(&self, executions: usize, hand_overs: usize, shown: &Shown) -> Option<String> {
-        let Least { executions: most, hand_overs: handed, stale, hit } = self.case.least;
+    fn missing(&self, executions: usize, hand_overs: usize, shown: &RunResult) -> Option<String> {
+        let MinimumCoverage { executions: most, hand_overs: handed, stale, hit } = self.case.least;
         let compared = if self.level.compares() { stale } else { 0 };
         let counts = [
             ("executions", executions, most),
@@ -139,8 +139,8 @@ impl Run {
         few.map(|(what, seen, least)| format!("not exercised: {seen} {what} and not {least}"))
     }
 
-    fn wrong(&self, broken: &[Breach]) -> Option<String> {
-        let (expected, other): (Vec<&Breach>, Vec<&Breach>) =
+    fn wrong(&self, broken: &[InvariantViolation]) -> Option<String> {
+        let (expected, other): (Vec<&InvariantViolation>, Vec<&InvariantViolation>) =
             broken.iter().partition(|breach| breach.law.needs_a_fence());
         if !self.is_control() {
             return (!broken.is_empty()).then(|| told(broken.iter()));
@@ -149,14 +149,14 @@ impl Run {
             return Some("a control that breaks nothing".to_owned());
         }
         // A control makes no promise about recovery, because nobody compares tokens there.
-        let other: Vec<&Breach> =
-            other.into_iter().filter(|breach| breach.law != super::invariants::Law::Recovery).collect();
+        let other: Vec<&InvariantViolation> =
+            other.into_iter().filter(|breach| breach.law != super::invariants::Invariant::Recovery).collect();
         (!other.is_empty()).then(|| told(other.into_iter()))
     }
 }
 
 /// How often each law was broken.
-fn counted(broken: &[Breach]) -> String {
+fn counted(broken: &[InvariantViolation]) -> String {
     let mut laws = BTreeMap::new();
     for breach in broken {
         *laws.entry(breach.law).or_insert(0) += 1;
@@ -166,9 +166,9 @@ fn counted(broken: &[Breach]) -> String {
 }
 
 /// The counts of all breaches, and the first three in full.
-fn told<'a>(broken: impl Iterator<Item = &'a Breach>) -> String {
-    let broken: Vec<Breach> = broken.cloned().collect();
-    let first: Vec<String> = broken.iter().take(3).map(Breach::to_string).collect();
+fn told<'a>(broken: impl Iterator<Item = &'a InvariantViolation>) -> String {
+    let broken: Vec<InvariantViolation> = broken.cloned().collect();
+    let first: Vec<String> = broken.iter().take(3).map(InvariantViolation::to_string).collect();
     format!("{}: {}", counted(&broken), first.join("; "))
 }
 
@@ -183,28 +183,28 @@ mod tests {
         history::Execution,
         matrix::{
             apparatus::PLAIN,
-            chronicle::{Chronicle, Deed},
+            chronicle::{KeyExecution, RunLog},
         },
-        origin::{Access, Effect},
+        origin::{AccessMode, AccountEffect},
     };
 
-    const CASE: Case = Case {
+    const CASE: MatrixCase = MatrixCase {
         name: "nothing",
         number: "0",
-        holds_at: &[Level::Guard],
-        breaks_at: &[Level::None],
+        holds_at: &[MatrixLevel::Guard],
+        breaks_at: &[MatrixLevel::None],
         apparatus: PLAIN,
         accident: |_| Box::pin(async { Ok(Instant::now()) }),
-        least: Least { executions: 0, hand_overs: 0, stale: 2, hit: 0 },
+        least: MinimumCoverage { executions: 0, hand_overs: 0, stale: 2, hit: 0 },
         recovers_within: Duration::from_secs(1),
     };
 
     /// One execution whose addition is missing in the balance.
-    fn loss() -> Deed {
+    fn loss() -> KeyExecution {
         let (began, ended) = (Instant::now(), Some(Instant::now()));
         let door = Execution {
             key: "account/0".into(),
-            access: Access::Exclusive,
+            access: AccessMode::Exclusive,
             token: Token::new(1, 0, 1).expect("small"),
             gateway: "gw-1".into(),
             attempt: Some("c0-0@gw-1".into()),
@@ -212,30 +212,30 @@ mod tests {
             began,
             ended,
         };
-        Deed { door, effect: Effect { began, ended } }
+        KeyExecution { door, effect: AccountEffect { began, ended } }
     }
 
-    fn ruled(level: Level, stale: usize, chronicle: Chronicle) -> (Verdict, String) {
-        let ruling = Run { case: &CASE, level, seed: 1 }.judges(&Shown { chronicle, stale, hit: 0 });
+    fn ruled(level: MatrixLevel, stale: usize, chronicle: RunLog) -> (Verdict, String) {
+        let ruling = CaseRun { case: &CASE, level, seed: 1 }.judges(&RunResult { chronicle, stale, hit: 0 });
         (ruling.verdict, ruling.reason)
     }
 
     #[test]
     fn a_run_that_has_met_too_little_fails_whatever_it_has_shown() {
-        let (verdict, why) = ruled(Level::Guard, 1, Chronicle::default());
+        let (verdict, why) = ruled(MatrixLevel::Guard, 1, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "not exercised: 1 stale refusals and not 2"));
-        assert_eq!(ruled(Level::Guard, 2, Chronicle::default()), (Verdict::Pass, String::new()));
+        assert_eq!(ruled(MatrixLevel::Guard, 2, RunLog::default()), (Verdict::Pass, String::new()));
     }
 
     #[test]
     fn a_control_breaks_what_needs_a_fence_and_nothing_else() {
         // Nobody compares tokens there, so nobody refuses one.
-        let (verdict, why) = ruled(Level::None, 0, Chronicle::default());
+        let (verdict, why) = ruled(MatrixLevel::None, 0, RunLog::default());
         assert_eq!((verdict, why.as_str()), (Verdict::Fail, "a control that breaks nothing"));
-        let lost = Chronicle { deeds: vec![loss()], ..Chronicle::default() };
-        assert_eq!(ruled(Level::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
-        assert_eq!(ruled(Level::Guard, 2, lost.clone()).0, Verdict::Fail);
-        let left = Chronicle { leftovers: vec!["a node".into()], ..lost };
-        assert_eq!(ruled(Level::None, 0, left), (Verdict::Fail, "Rest 1: Rest: a node".to_owned()));
+        let lost = RunLog { deeds: vec![loss()], ..RunLog::default() };
+        assert_eq!(ruled(MatrixLevel::None, 0, lost.clone()), (Verdict::Pass, "Sum 1".to_owned()));
+        assert_eq!(ruled(MatrixLevel::Guard, 2, lost.clone()).0, Verdict::Fail);
+        let left = RunLog { leftovers: vec!["a node".into()], ..lost };
+        assert_eq!(ruled(MatrixLevel::None, 0, left), (Verdict::Fail, "Rest 1: Rest: a node".to_owned()));
     }
 }

@@ -11,45 +11,45 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 use super::{
-    apparatus::{Apparatus, Guards, Hops, Once, Requests, Speech, Ways},
-    errand::Errand,
-    level::{Level, MAX_EXECUTION, RESPONSE},
-    relayed::RelayedService,
-    spoken::Spoken,
-    station::{ADMIN_TOKEN, Station},
+    apparatus::{CaseSetup, ClientProtocol, ForwardMode, GuardSetup, HopSetup, NetworkSetup, OperationStore},
+    errand::WorkloadKind,
+    level::{MAX_EXECUTION, MatrixLevel, RESPONSE},
+    relayed::ServiceRelay,
+    spoken::ProtocolConfig,
+    station::{ADMIN_TOKEN, GatewayNode},
 };
 use crate::{
-    client::Secure,
+    client::TlsClient,
     ensemble::{Ensemble, SERVERS, free_ports},
-    faulty_link::FaultyLink,
-    guard::{Guard, Launch},
-    guarded::{Guarded, operator},
-    leases::Tokens,
-    namespaces::Namespaces,
-    policy::Policy,
+    faulty_link::ZooKeeperProxy,
+    guard::{Guard, GuardLaunch},
+    guarded::{GuardedSite, operator},
+    leases::LeaseTokens,
+    namespaces::NetworkNamespaces,
+    policy::TestPolicy,
     postgres::fresh_database,
     scratch,
-    severable::Severable,
-    sharing::Sharing,
+    severable::TcpProxy,
+    sharing::SharedDatabase,
     stepped_clock::SteppedClock,
-    terminator::Authority,
+    terminator::TestCa,
 };
 
 /// Things that have to live as long as a run.
-pub(super) type Kept = Vec<Box<dyn Any + Send + Sync>>;
+pub(super) type RunResources = Vec<Box<dyn Any + Send + Sync>>;
 
 /// What a run is set up on.
-pub(super) struct Place<'a> {
-    pub(super) guarded: &'a Guarded,
+pub(super) struct RunContext<'a> {
+    pub(super) guarded: &'a GuardedSite,
     pub(super) ensemble: &'a Ensemble,
     /// Where each gateway has one of its own.
-    pub(super) namespaces: Option<&'a Namespaces>,
+    pub(super) namespaces: Option<&'a NetworkNamespaces>,
 }
 
-impl Place<'_> {
+impl RunContext<'_> {
     /// The address of this machine at which gateways find others.
     fn machine(&self) -> Ipv4Addr {
-        self.namespaces.map_or(Ipv4Addr::LOCALHOST, Namespaces::machine)
+        self.namespaces.map_or(Ipv4Addr::LOCALHOST, NetworkNamespaces::machine)
     }
 
     /// The address of a gateway.
@@ -58,7 +58,7 @@ impl Place<'_> {
     }
 
     /// Has gateways start in their namespaces, if there are any, and lets operators reach them there.
-    pub(super) fn lets_in(&self, stations: &mut [Station], kept: &mut Kept) {
+    pub(super) fn lets_in(&self, stations: &mut [GatewayNode], kept: &mut RunResources) {
         let Some(namespaces) = self.namespaces else { return };
         let folder = scratch::place();
         let file = folder.path().join("token");
@@ -78,12 +78,12 @@ impl Place<'_> {
 
 /// The guards at level `guard`. The list is empty at other levels.
 pub(super) async fn guards(
-    (apparatus, level): (&Apparatus, Level),
-    place: &Place<'_>,
+    (apparatus, level): (&CaseSetup, MatrixLevel),
+    place: &RunContext<'_>,
     tickets: Option<&Value>,
-    (relayed, kept): (&mut Vec<RelayedService>, &mut Kept),
+    (relayed, kept): (&mut Vec<ServiceRelay>, &mut RunResources),
 ) -> Vec<Guard> {
-    if level != Level::Guard {
+    if level != MatrixLevel::Guard {
         return Vec::new();
     }
     let mut guards = Vec::new();
@@ -100,7 +100,7 @@ pub(super) async fn guards(
             None => launch,
         };
         let door = place.guarded.site.origin.door("guard");
-        let launch = match RelayedService::before(door, apparatus.hops).await {
+        let launch = match ServiceRelay::before(door, apparatus.hops).await {
             Some(service) => {
                 let launch = launch.with("/upstream/endpoint", format!("http://{}", service.address()));
                 relayed.push(service);
@@ -113,12 +113,12 @@ pub(super) async fn guards(
     guards
 }
 
-async fn launches(guards: Guards, guarded: &Guarded, kept: &mut Kept) -> Vec<Launch> {
+async fn launches(guards: GuardSetup, guarded: &GuardedSite, kept: &mut RunResources) -> Vec<GuardLaunch> {
     match guards {
-        Guards::One => vec![guarded.launch().await],
-        Guards::TwoSharing => {
+        GuardSetup::One => vec![guarded.launch().await],
+        GuardSetup::TwoSharing => {
             let database = spawn_blocking(fresh_database).await.expect("no panic");
-            let sharing = Sharing::at(&database.url());
+            let sharing = SharedDatabase::at(&database.url());
             let launches = guarded.sharing(&sharing).await;
             kept.push(Box::new(sharing));
             launches.into()
@@ -126,7 +126,7 @@ async fn launches(guards: Guards, guarded: &Guarded, kept: &mut Kept) -> Vec<Lau
     }
 }
 
-fn timed(launch: Launch) -> Launch {
+fn timed(launch: GuardLaunch) -> GuardLaunch {
     launch
         .with("/upstream/response_timeout", format!("{}s", RESPONSE.as_secs()))
         .with("/send_within", "1s")
@@ -135,7 +135,7 @@ fn timed(launch: Launch) -> Launch {
 }
 
 /// The key with which gateways sign tickets for guards, where the case is about clocks.
-pub(super) async fn tickets(apparatus: &Apparatus, kept: &mut Kept) -> Option<Value> {
+pub(super) async fn tickets(apparatus: &CaseSetup, kept: &mut RunResources) -> Option<Value> {
     if !apparatus.clocks {
         return None;
     }
@@ -147,43 +147,43 @@ pub(super) async fn tickets(apparatus: &Apparatus, kept: &mut Kept) -> Option<Va
 }
 
 /// Whether whoever sends may count on a filter.
-fn expiry(hops: Hops) -> &'static str {
+fn expiry(hops: HopSetup) -> &'static str {
     match hops {
-        Hops::Nothing | Hops::Relay => "ignored",
-        Hops::Filter | Hops::ObservingFilter => "enforced",
+        HopSetup::Nothing | HopSetup::Relay => "ignored",
+        HopSetup::Filter | HopSetup::ObservingFilter => "enforced",
     }
 }
 
 /// The n-th gateway, not started yet.
 pub(super) async fn station(
-    (apparatus, level): (&Apparatus, Level),
-    place: &Place<'_>,
+    (apparatus, level): (&CaseSetup, MatrixLevel),
+    place: &RunContext<'_>,
     (guards, tickets): (&[Guard], Option<&Value>),
     number: usize,
-    relayed: &mut Vec<RelayedService>,
-) -> Station {
-    let Place { guarded, ensemble, .. } = *place;
+    relayed: &mut Vec<ServiceRelay>,
+) -> GatewayNode {
+    let RunContext { guarded, ensemble, .. } = *place;
     let name = format!("gw-{}", number + 1);
     let ports = free_ports(2);
     let address = SocketAddr::from((place.address(number), ports[0]));
     // Every accident of a single gateway happens to the first one.
-    let ways = if number == 0 { apparatus.ways } else { Ways::Direct };
+    let ways = if number == 0 { apparatus.ways } else { NetworkSetup::Direct };
     let mut links = Vec::new();
-    if ways == Ways::CutToZooKeeper {
+    if ways == NetworkSetup::CutToZooKeeper {
         for server in 0..SERVERS {
-            links.push(FaultyLink::to(ensemble.address(server)).await);
+            links.push(ZooKeeperProxy::to(ensemble.address(server)).await);
         }
     }
     let mut endpoints: Vec<SocketAddr> = guards.iter().map(|guard| guard.public).collect();
     if endpoints.is_empty() {
         let door = guarded.site.origin.door_at(&name, (place.machine(), 0).into());
-        let service = RelayedService::before(door, apparatus.hops).await;
-        endpoints.push(service.as_ref().map_or(door, RelayedService::address));
+        let service = ServiceRelay::before(door, apparatus.hops).await;
+        endpoints.push(service.as_ref().map_or(door, ServiceRelay::address));
         relayed.extend(service);
     }
     let mut way = None;
-    if ways == Ways::CutToService {
-        let severable = Severable::before(endpoints[0]).await;
+    if ways == NetworkSetup::CutToService {
+        let severable = TcpProxy::before(endpoints[0]).await;
         endpoints = vec![severable.address];
         way = Some(severable);
     }
@@ -198,48 +198,52 @@ pub(super) async fn station(
         .with("/listeners/public/address", address.to_string())
         .with("/routes/0/fence/wait", "8s");
     let policy = match level {
-        Level::None | Level::Delay => policy.with("/upstreams/ledger/not_after", expiry(apparatus.hops)),
+        MatrixLevel::None | MatrixLevel::Delay => {
+            policy.with("/upstreams/ledger/not_after", expiry(apparatus.hops))
+        }
         // A comparing service refuses late requests itself, and a guard has a setting of its own.
-        Level::Upstream | Level::Guard => policy,
+        MatrixLevel::Upstream | MatrixLevel::Guard => policy,
     };
     let policy = apparatus.errand.routes(policy, &remembered(apparatus.once));
     let policy = match apparatus.requests {
-        Requests::Wait => policy,
-        Requests::Forward => forwarding(policy, ports[1]),
+        ForwardMode::Wait => policy,
+        ForwardMode::Forward => forwarding(policy, ports[1]),
     };
     let policy = match tickets {
         Some(tickets) => policy.with("/tickets", tickets.clone()),
         None => policy,
     };
     let clock = (apparatus.clocks && number == 0).then(SteppedClock::right);
-    Station { name, address, policy, endpoints, links, way, clock, within: None, running: None }
+    GatewayNode { name, address, policy, endpoints, links, way, clock, within: None, running: None }
 }
 
-fn remembered(once: Once) -> Value {
+fn remembered(once: OperationStore) -> Value {
     match once {
-        Once::InGuard => json!({"store": "guard"}),
-        Once::InZooKeeper => json!({"store": "zookeeper"}),
+        OperationStore::InGuard => json!({"store": "guard"}),
+        OperationStore::InZooKeeper => json!({"store": "zookeeper"}),
     }
 }
 
-fn forwarding(policy: Policy, port: u16) -> Policy {
+fn forwarding(policy: TestPolicy, port: u16) -> TestPolicy {
     policy
         .keeping("60s")
         .with("/peer", json!({"address": format!("127.0.0.1:{port}")}))
         .with("/routes/0/fence/forward", "holder")
 }
 
-fn at_level(guarded: &Guarded, level: Level, name: &str, endpoints: &[SocketAddr]) -> Policy {
+fn at_level(guarded: &GuardedSite, level: MatrixLevel, name: &str, endpoints: &[SocketAddr]) -> TestPolicy {
     let written: Vec<String> = endpoints.iter().map(|endpoint| format!("http://{endpoint}")).collect();
     let policy = match level {
-        Level::Guard => guarded.policy(name, endpoints).with("/upstreams/ledger/response_timeout", "12s"),
-        Level::None | Level::Upstream => guarded
+        MatrixLevel::Guard => {
+            guarded.policy(name, endpoints).with("/upstreams/ledger/response_timeout", "12s")
+        }
+        MatrixLevel::None | MatrixLevel::Upstream => guarded
             .site
             .policy(name)
             .with("/upstreams/ledger/endpoints", written)
             .with("/upstreams/ledger/fencing", level.name())
             .with("/upstreams/ledger/response_timeout", "5s"),
-        Level::Delay => guarded
+        MatrixLevel::Delay => guarded
             .site
             .policy(name)
             .with("/upstreams/ledger/endpoints", written)
@@ -251,11 +255,11 @@ fn at_level(guarded: &Guarded, level: Level, name: &str, endpoints: &[SocketAddr
 }
 
 /// Lets gateways grant leases, where clients hold some.
-pub(super) fn leasing(errand: Errand, stations: &mut [Station], kept: &mut Kept) {
-    if errand != Errand::PayUnderLeases {
+pub(super) fn leasing(errand: WorkloadKind, stations: &mut [GatewayNode], kept: &mut RunResources) {
+    if errand != WorkloadKind::PayUnderLeases {
         return;
     }
-    let tokens = Tokens::default();
+    let tokens = LeaseTokens::default();
     for station in stations {
         station.policy = tokens.grant(station.policy.clone());
     }
@@ -263,19 +267,23 @@ pub(super) fn leasing(errand: Errand, stations: &mut [Station], kept: &mut Kept)
 }
 
 /// Configures the gateways for the protocol of the clients.
-pub(super) fn spoken(speech: Speech, stations: &mut [Station], kept: &mut Kept) -> Spoken {
+pub(super) fn spoken(
+    speech: ClientProtocol,
+    stations: &mut [GatewayNode],
+    kept: &mut RunResources,
+) -> ProtocolConfig {
     match speech {
-        Speech::Http1 => Spoken::Http1,
-        Speech::Http2 => Spoken::Http2,
-        Speech::Tls => {
-            let (authority, folder) = (Authority::new(), scratch::place());
+        ClientProtocol::Http1 => ProtocolConfig::Http1,
+        ClientProtocol::Http2 => ProtocolConfig::Http2,
+        ClientProtocol::Tls => {
+            let (authority, folder) = (TestCa::new(), scratch::place());
             let (certificate, key) = authority.sign(&["localhost"]).write(folder.path(), "gateway");
             let shown = json!({"certificates": [{"certificate_file": certificate, "key_file": key}]});
             for station in stations {
                 station.policy = station.policy.clone().with("/listeners/public/tls", shown.clone());
             }
             kept.push(Box::new(folder));
-            Spoken::Tls(Secure::trusting(authority.roots()).offering(&["http/1.1"]))
+            ProtocolConfig::Tls(TlsClient::trusting(authority.roots()).offering(&["http/1.1"]))
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::ruling::{Ruling, Verdict};
+use super::ruling::{RunVerdict, Verdict};
 
 const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;color-scheme:light dark}table{border-collapse:collapse}\
 td,th{padding:.2em .6em;border-bottom:1px solid #8884;text-align:left}td.n{text-align:right}.fail{color:#c33;font-weight:600}\
 .skipped{color:#888}rect{fill:#48c}text{font-size:11px;fill:currentColor}";
 
 /// The whole page.
-pub fn page(rulings: &[Ruling]) -> String {
-    let mut cases = BTreeMap::<&str, Vec<&Ruling>>::new();
+pub fn page(rulings: &[RunVerdict]) -> String {
+    let mut cases = BTreeMap::<&str, Vec<&RunVerdict>>::new();
     for ruling in rulings {
         cases.entry(&ruling.case).or_default().push(ruling);
     }
@@ -29,7 +29,7 @@ pub fn page(rulings: &[Ruling]) -> String {
     )
 }
 
-fn row(ruling: &Ruling) -> String {
+fn row(ruling: &RunVerdict) -> String {
     let class = ruling.verdict.word();
     let counts = [ruling.executions, ruling.hand_overs, ruling.stale, ruling.hit, ruling.violations];
     let counts: String = counts.iter().map(|count| format!("<td class=n>{count}")).collect();
@@ -44,7 +44,7 @@ fn row(ruling: &Ruling) -> String {
 }
 
 /// `None` where no recovery was measured.
-fn section(case: &str, rulings: &[&Ruling]) -> Option<String> {
+fn section(case: &str, rulings: &[&RunVerdict]) -> Option<String> {
     let times: Vec<f64> = rulings.iter().filter_map(|ruling| ruling.recovery).collect();
     let longest = times.iter().copied().reduce(f64::max)?;
     Some(format!("<h3>{}</h3>{}\n", escaped(case), bars(&times, longest)))
@@ -90,8 +90,8 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn ruling(recovery: f64, reason: &str) -> Ruling {
-        Ruling {
+    fn ruling(recovery: f64, reason: &str) -> RunVerdict {
+        RunVerdict {
             case: "kill".into(),
             level: "guard".into(),
             seed: 1,

@@ -12,14 +12,14 @@ use std::{
 use fencegate_policies::token::Token;
 
 use super::{
-    chronicle::{Chronicle, Deed, Reading},
-    level::Level,
+    chronicle::{ExecutionInterval, KeyExecution, RunLog},
+    level::MatrixLevel,
 };
 use crate::history::{History, Violation};
 
 /// What must never happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Law {
+pub enum Invariant {
     /// I1: executions of a key overlap, and not all of them only read.
     Overlap,
     /// I2: a later execution has a token that is not newer. Or a request has such a token although it was sent after
@@ -45,32 +45,34 @@ pub enum Law {
 
 /// A law that was broken, and the evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Breach {
-    pub law: Law,
+pub struct InvariantViolation {
+    pub law: Invariant,
     pub what: String,
 }
 
-impl Law {
+impl Invariant {
     /// The laws that a lock without a fence cannot keep once its session is lost.
     pub fn needs_a_fence(self) -> bool {
         matches!(self, Self::Overlap | Self::Order | Self::Sum)
     }
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for InvariantViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.law, self.what)
     }
 }
 
 /// Checks a run against all laws.
-pub fn breaches(run: &Chronicle, level: Level) -> Vec<Breach> {
+pub fn breaches(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
     // A comparing service keeps executions apart inside, so requests may overlap at its door.
-    let readings: &[Reading] = match level {
-        Level::Upstream => &[Reading::Effect],
-        Level::None | Level::Delay | Level::Guard => &[Reading::Effect, Reading::Door],
+    let readings: &[ExecutionInterval] = match level {
+        MatrixLevel::Upstream => &[ExecutionInterval::Effect],
+        MatrixLevel::None | MatrixLevel::Delay | MatrixLevel::Guard => {
+            &[ExecutionInterval::Effect, ExecutionInterval::Door]
+        }
     };
-    let mut found: Vec<Breach> =
+    let mut found: Vec<InvariantViolation> =
         readings.iter().flat_map(|reading| of_history(&run.read_as(*reading), *reading)).collect();
     found.extend(truth(run));
     found.extend(operations(run));
@@ -79,23 +81,23 @@ pub fn breaches(run: &Chronicle, level: Level) -> Vec<Breach> {
     found.extend(real_time(run));
     found.extend(marks(run, level));
     found.extend(sums(run));
-    found.extend(run.leftovers.iter().map(|what| Law::Rest.broken_by(what)));
+    found.extend(run.leftovers.iter().map(|what| Invariant::Rest.broken_by(what)));
     found
 }
 
-impl Law {
-    fn broken_by(self, what: impl fmt::Display) -> Breach {
-        Breach { law: self, what: what.to_string() }
+impl Invariant {
+    fn broken_by(self, what: impl fmt::Display) -> InvariantViolation {
+        InvariantViolation { law: self, what: what.to_string() }
     }
 }
 
-fn of_history(history: &History, reading: Reading) -> Vec<Breach> {
+fn of_history(history: &History, reading: ExecutionInterval) -> Vec<InvariantViolation> {
     let law = |violation: &Violation| match violation {
-        Violation::Overlap { .. } => Law::Overlap,
-        Violation::NotNewer { .. } => Law::Order,
-        Violation::DoneWithoutExecution(_) => Law::Truth,
-        Violation::NotDispatchedButExecuted(_) => Law::Outcome,
-        Violation::ExecutedTwice(_) => Law::Twice,
+        Violation::Overlap { .. } => Invariant::Overlap,
+        Violation::NotNewer { .. } => Invariant::Order,
+        Violation::DoneWithoutExecution(_) => Invariant::Truth,
+        Violation::NotDispatchedButExecuted(_) => Invariant::Outcome,
+        Violation::ExecutedTwice(_) => Invariant::Twice,
     };
     let found = history.violations().into_iter();
     found.map(|violation| law(&violation).broken_by(format!("{reading:?}: {violation:?}"))).collect()
@@ -103,7 +105,7 @@ fn of_history(history: &History, reading: Reading) -> Vec<Breach> {
 
 /// Every answer of a fenced route has an outcome. A success needs a complete execution of this very request, which
 /// ended before the answer.
-fn truth(run: &Chronicle) -> Vec<Breach> {
+fn truth(run: &RunLog) -> Vec<InvariantViolation> {
     let mut ends = BTreeMap::<&str, Vec<Option<Instant>>>::new();
     for deed in &run.deeds {
         ends.entry(deed.id()).or_default().push(deed.effect.ended);
@@ -116,20 +118,25 @@ fn truth(run: &Chronicle) -> Vec<Breach> {
             .is_some_and(|ends| ends.iter().any(|end| *end <= Some(asked.completed) && end.is_some()));
         let success = (200..300).contains(&told.status);
         if told.outcome.is_none() {
-            found.push(Law::Outcome.broken_by(format!("{id}: {} and no word of its outcome", told.status)));
+            found.push(
+                Invariant::Outcome.broken_by(format!("{id}: {} and no word of its outcome", told.status)),
+            );
         } else if success && !asked.is_replayed() && !over {
-            found.push(Law::Truth.broken_by(format!("{id}: {} before the end of an execution", told.status)));
+            found.push(
+                Invariant::Truth.broken_by(format!("{id}: {} before the end of an execution", told.status)),
+            );
         }
         if success && !asked.is_replayed() && told.body != *id {
-            found.push(Law::Truth.broken_by(format!("{id}: was given the answer of `{}`", told.body)));
+            found.push(Invariant::Truth.broken_by(format!("{id}: was given the answer of `{}`", told.body)));
         }
     }
     found
 }
 
 /// An operation is executed once at most. It is executed once at least if one of its attempts was told that it is done.
-fn operations(run: &Chronicle) -> Vec<Breach> {
-    let operation = |asked: &super::chronicle::Asked| Some((asked.operation.clone()?, asked.id.clone()));
+fn operations(run: &RunLog) -> Vec<InvariantViolation> {
+    let operation =
+        |asked: &super::chronicle::ClientAttempt| Some((asked.operation.clone()?, asked.id.clone()));
     let of_attempt: BTreeMap<String, String> =
         run.asked.iter().filter_map(operation).map(|(operation, id)| (id, operation)).collect();
     let mut executions = BTreeMap::<&str, BTreeSet<Instant>>::new();
@@ -140,41 +147,46 @@ fn operations(run: &Chronicle) -> Vec<Breach> {
     }
     let times = |operation: &str| executions.get(operation).map_or(0, BTreeSet::len);
     let twice = executions.iter().filter(|(_, begun)| begun.len() > 1);
-    let mut found: Vec<Breach> = twice
-        .map(|(operation, begun)| Law::Twice.broken_by(format!("{operation}: {} executions", begun.len())))
+    let mut found: Vec<InvariantViolation> = twice
+        .map(|(operation, begun)| {
+            Invariant::Twice.broken_by(format!("{operation}: {} executions", begun.len()))
+        })
         .collect();
     for asked in run.asked.iter().filter(|asked| asked.is_settled()) {
         if let Some(operation) = asked.operation.as_deref().filter(|operation| times(operation) == 0) {
             found.push(
-                Law::Truth.broken_by(format!("{operation}: told as done to {}, never executed", asked.id)),
+                Invariant::Truth
+                    .broken_by(format!("{operation}: told as done to {}, never executed", asked.id)),
             );
         }
     }
     found
 }
 
-fn tenures(run: &Chronicle) -> Vec<Breach> {
+fn tenures(run: &RunLog) -> Vec<InvariantViolation> {
     let mut gateways = BTreeMap::<(&str, u64), BTreeSet<&str>>::new();
-    for Deed { door, .. } in run.deeds.iter().filter(|_| !run.forwards) {
+    for KeyExecution { door, .. } in run.deeds.iter().filter(|_| !run.forwards) {
         gateways.entry((&door.key, door.token.number())).or_default().insert(&door.gateway);
     }
     let several = gateways.into_iter().filter(|(_, gateways)| gateways.len() > 1);
     several
-        .map(|((key, epoch), gateways)| Law::Tenure.broken_by(format!("{key} {epoch}: {gateways:?}")))
+        .map(|((key, epoch), gateways)| Invariant::Tenure.broken_by(format!("{key} {epoch}: {gateways:?}")))
         .collect()
 }
 
-fn recovery(run: &Chronicle) -> Option<Breach> {
+fn recovery(run: &RunLog) -> Option<InvariantViolation> {
     let bound = run.struck.as_ref()?.bound;
     match run.recovery() {
-        None => Some(Law::Recovery.broken_by("a key was never served again")),
-        Some(time) if time > bound => Some(Law::Recovery.broken_by(format!("{time:?} and not {bound:?}"))),
+        None => Some(Invariant::Recovery.broken_by("a key was never served again")),
+        Some(time) if time > bound => {
+            Some(Invariant::Recovery.broken_by(format!("{time:?} and not {bound:?}")))
+        }
         Some(_) => None,
     }
 }
 
 /// A request that was sent after the answer to another one has a newer token.
-fn real_time(run: &Chronicle) -> Vec<Breach> {
+fn real_time(run: &RunLog) -> Vec<InvariantViolation> {
     let mut tokens = BTreeMap::<&str, (&str, Token)>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes()) {
         // If an attempt was executed twice, the token of the first execution counts.
@@ -199,7 +211,7 @@ fn real_time(run: &Chronicle) -> Vec<Breach> {
             if asks && Some(token) <= answered {
                 let what =
                     format!("{key}: {id} has {token}, and was asked for after {answered:?} was answered");
-                found.push(Law::Order.broken_by(what));
+                found.push(Invariant::Order.broken_by(what));
             }
             if !asks {
                 answered = answered.max(Some(token));
@@ -209,7 +221,7 @@ fn real_time(run: &Chronicle) -> Vec<Breach> {
     found
 }
 
-fn marks(run: &Chronicle, level: Level) -> Vec<Breach> {
+fn marks(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
     let mut newest = BTreeMap::<&str, Token>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes() && level.compares()) {
         let token = newest.entry(&deed.door.key).or_insert(deed.door.token);
@@ -217,16 +229,20 @@ fn marks(run: &Chronicle, level: Level) -> Vec<Breach> {
     }
     let forgotten = newest.into_iter().filter(|(key, token)| run.marks.get(*key) < Some(token));
     forgotten
-        .map(|(key, token)| Law::Mark.broken_by(format!("{key}: {token} and not {:?}", run.marks.get(key))))
+        .map(|(key, token)| {
+            Invariant::Mark.broken_by(format!("{key}: {token} and not {:?}", run.marks.get(key)))
+        })
         .collect()
 }
 
-fn sums(run: &Chronicle) -> Vec<Breach> {
+fn sums(run: &RunLog) -> Vec<InvariantViolation> {
     let mut added = BTreeMap::<&str, u64>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes() && deed.effect.ended.is_some()) {
         *added.entry(&deed.door.key).or_default() += 1;
     }
     let balance = |key: &str| run.balances.get(key).copied().unwrap_or_default();
     let wrong = added.into_iter().filter(|(key, sum)| balance(key) != *sum);
-    wrong.map(|(key, sum)| Law::Sum.broken_by(format!("{key}: {} and not {sum}", balance(key)))).collect()
+    wrong
+        .map(|(key, sum)| Invariant::Sum.broken_by(format!("{key}: {} and not {sum}", balance(key))))
+        .collect()
 }

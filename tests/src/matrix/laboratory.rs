@@ -6,54 +6,54 @@ use tokio::time::sleep;
 
 use super::{
     aftermath::{leftovers, marks},
-    apparatus::{Apparatus, Requests},
-    chronicle::{Asked, Chronicle, Struck, asked_of},
-    clientele::Clientele,
-    errand::Errand,
-    furniture::{self, Kept, Place},
+    apparatus::{CaseSetup, ForwardMode},
+    chronicle::{AccidentTime, ClientAttempt, RunLog, asked_of},
+    clientele::ClientPool,
+    errand::WorkloadKind,
+    furniture::{self, RunContext, RunResources},
     lease_work::wanted,
-    level::Level,
-    relayed::RelayedService,
-    station::Station,
+    level::MatrixLevel,
+    relayed::ServiceRelay,
+    station::GatewayNode,
 };
 use crate::{
     ensemble::Ensemble,
-    guard::{Guard, Launch},
-    guarded::Guarded,
-    leases::Lease,
-    memory::dice::Dice,
-    namespaces::Namespaces,
-    origin::{ATTEMPT, Log, Record},
+    guard::{Guard, GuardLaunch},
+    guarded::GuardedSite,
+    leases::ClientLease,
+    memory::dice::SeededRng,
+    namespaces::NetworkNamespaces,
+    origin::{ATTEMPT, OriginLog, RequestRecord},
     patience::{PATIENCE, patiently},
-    site::Site,
-    zookeeper::Tree,
+    site::TestSite,
+    zookeeper::ZnodeTree,
 };
 
-pub struct Laboratory {
+pub struct RunEnvironment {
     pub ensemble: Ensemble,
     /// Where each gateway has one of its own.
-    pub namespaces: Option<Namespaces>,
-    pub guarded: Guarded,
-    pub level: Level,
-    pub apparatus: Apparatus,
-    pub stations: Vec<Station>,
+    pub namespaces: Option<NetworkNamespaces>,
+    pub guarded: GuardedSite,
+    pub level: MatrixLevel,
+    pub apparatus: CaseSetup,
+    pub stations: Vec<GatewayNode>,
     /// At level `guard`.
     pub guards: Vec<Guard>,
     /// The doors of the service that something stands before.
-    pub relayed: Vec<RelayedService>,
-    pub clients: Clientele,
-    pub dice: Dice,
+    pub relayed: Vec<ServiceRelay>,
+    pub clients: ClientPool,
+    pub dice: SeededRng,
     /// What an accident has met: executions under way, or what else it is about.
     pub hit: usize,
     /// Lives as long as the run.
-    pub kept: Kept,
+    pub kept: RunResources,
     /// Refusals that guards have counted which are gone.
     stale: usize,
 }
 
 /// What a run has shown, before it is judged.
-pub struct Shown {
-    pub chronicle: Chronicle,
+pub struct RunResult {
+    pub chronicle: RunLog,
     pub stale: usize,
     pub hit: usize,
 }
@@ -61,21 +61,21 @@ pub struct Shown {
 /// For so long clients go on when all keys are served again.
 const CALM: Duration = Duration::from_millis(1500);
 
-impl Laboratory {
+impl RunEnvironment {
     /// Returns when clients are at work, and each gateway has served some of them.
     pub async fn open(
-        apparatus: Apparatus,
-        level: Level,
+        apparatus: CaseSetup,
+        level: MatrixLevel,
         seed: u64,
-        (ensemble, namespaces): (Ensemble, Option<Namespaces>),
+        (ensemble, namespaces): (Ensemble, Option<NetworkNamespaces>),
     ) -> Self {
-        let (dice, mut kept) = (Dice::seeded(seed), Kept::new());
-        let site = Site::at(ensemble.address(0)).await.banking(level.rule());
-        let guarded = Guarded::of(site).await;
+        let (dice, mut kept) = (SeededRng::seeded(seed), RunResources::new());
+        let site = TestSite::at(ensemble.address(0)).await.banking(level.rule());
+        let guarded = GuardedSite::of(site).await;
         let tickets = furniture::tickets(&apparatus, &mut kept).await;
         let (what, place) = (
             (&apparatus, level),
-            Place { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() },
+            RunContext { guarded: &guarded, ensemble: &ensemble, namespaces: namespaces.as_ref() },
         );
         let mut relayed = Vec::new();
         let guards = furniture::guards(what, &place, tickets.as_ref(), (&mut relayed, &mut kept)).await;
@@ -92,7 +92,7 @@ impl Laboratory {
             station.starts(launch).await;
         }
         let gateways = stations.iter().map(|station| (station.name.clone(), station.address)).collect();
-        let clients = Clientele::start(gateways, spoken, apparatus.errand, &dice);
+        let clients = ClientPool::start(gateways, spoken, apparatus.errand, &dice);
         let lab = Self {
             ensemble,
             namespaces,
@@ -116,11 +116,11 @@ impl Laboratory {
     pub async fn each_serves(&self, more: usize) {
         let origin = &self.guarded.site.origin;
         let so_far = origin.log().records.len();
-        let through = |log: &Log, name: &str| {
+        let through = |log: &OriginLog, name: &str| {
             let records = log.records[so_far..].iter();
             records.filter(|record| is_through(record, name) && record.effect.is_some()).count()
         };
-        let served = |log: &Log| {
+        let served = |log: &OriginLog| {
             let all = self.stations.iter().all(|station| through(log, &station.name) >= more);
             all.then_some(())
         };
@@ -133,16 +133,16 @@ impl Laboratory {
     }
 
     /// A request through this gateway that the service has begun to work on, for so long. Gives it as it came.
-    pub async fn at_work(&self, gateway: usize, work: Duration) -> Record {
+    pub async fn at_work(&self, gateway: usize, work: Duration) -> RequestRecord {
         let path = self.some_path();
         let id = match self.apparatus.errand {
-            Errand::PayUnderLeases => {
+            WorkloadKind::PayUnderLeases => {
                 let lease = self.lease(gateway, &path).await;
                 self.clients.sends_under(&lease, gateway, &path, work)
             }
             _ => self.clients.sends(gateway, &path, work),
         };
-        let begun = |log: &Log| {
+        let begun = |log: &OriginLog| {
             let found =
                 log.records.iter().rev().find(|record| record.request.field(ATTEMPT) == Some(id.as_str()));
             found.filter(|record| record.effect.is_some()).cloned()
@@ -151,12 +151,12 @@ impl Laboratory {
     }
 
     /// A lease of the key of this path, granted by this gateway, with plain HTTP/1.1.
-    async fn lease(&self, gateway: usize, path: &str) -> Lease {
+    async fn lease(&self, gateway: usize, path: &str) -> ClientLease {
         let asked = async {
             loop {
                 let answer = wanted(path).to(self.stations[gateway].address).await;
                 if let Some(granted) = answer.ok().filter(|answer| answer.status == 201) {
-                    return Lease::granted(&granted);
+                    return ClientLease::granted(&granted);
                 }
             }
         };
@@ -174,9 +174,9 @@ impl Laboratory {
         self.counts(|_| true)
     }
 
-    fn counts(&mut self, whose: impl Fn(&Record) -> bool) -> Instant {
+    fn counts(&mut self, whose: impl Fn(&RequestRecord) -> bool) -> Instant {
         let log = self.guarded.site.origin.log();
-        let at_work = |record: &&Record| record.effect.is_some_and(|effect| effect.ended.is_none());
+        let at_work = |record: &&RequestRecord| record.effect.is_some_and(|effect| effect.ended.is_none());
         let hit = log.records.iter().filter(at_work).filter(|record| whose(record)).count();
         drop(log);
         self.hit += hit;
@@ -189,24 +189,24 @@ impl Laboratory {
     }
 
     /// A look at the nodes.
-    pub async fn tree(&self) -> Tree {
-        Tree::connect_to_any(&self.ensemble.addresses().join(","), &self.guarded.site.root).await
+    pub async fn tree(&self) -> ZnodeTree {
+        ZnodeTree::connect_to_any(&self.ensemble.addresses().join(","), &self.guarded.site.root).await
     }
 
     /// Kills a guard. What starts it again on its store.
-    pub async fn guard_dies(&mut self, number: usize) -> Launch {
+    pub async fn guard_dies(&mut self, number: usize) -> GuardLaunch {
         let guard = self.guards.remove(number);
         self.stale += stale(&guard).await;
         guard.dies().await
     }
 
     /// One that has ended by itself. What starts it again on its store.
-    pub fn guard_has_ended(&mut self, number: usize) -> Launch {
+    pub fn guard_has_ended(&mut self, number: usize) -> GuardLaunch {
         self.guards.remove(number).launch().clone()
     }
 
     /// In the place of one that has ended.
-    pub async fn guard_starts(&mut self, number: usize, launch: &Launch) {
+    pub async fn guard_starts(&mut self, number: usize, launch: &GuardLaunch) {
         let guard = launch.start().await;
         self.guards.insert(number, guard);
     }
@@ -214,7 +214,7 @@ impl Laboratory {
     /// Lets clients go on until each key was served to somebody who asked after this moment, or it has taken too long.
     pub async fn each_path_is_served(&self, from: Instant, limit: Duration) {
         let paths = self.apparatus.errand.paths();
-        let served = |asked: &[Asked]| {
+        let served = |asked: &[ClientAttempt]| {
             let again = |path: &String| {
                 asked.iter().rev().any(|one| one.path == *path && one.invoked >= from && one.is_done())
             };
@@ -224,16 +224,16 @@ impl Laboratory {
     }
 
     /// Lets clients go on until each key was served again, or it has taken too long, and a little more. Then ends it all.
-    pub async fn shows(mut self, from: Instant, bound: Duration) -> (Shown, Ensemble) {
+    pub async fn shows(mut self, from: Instant, bound: Duration) -> (RunResult, Ensemble) {
         self.each_path_is_served(from, bound + PATIENCE / 4).await;
         sleep(CALM).await;
         let tree = self.tree().await;
         let Self { clients, guarded, stations, guards, ensemble, apparatus, .. } = self;
         let asked = clients.stop().await;
-        let forwards = apparatus.requests == Requests::Forward;
+        let forwards = apparatus.requests == ForwardMode::Forward;
         let leftovers = leftovers(&tree, &stations, &guards, forwards).await;
         let rows = guarded.site.origin.rows().await;
-        let mut chronicle = Chronicle::of(&guarded.site.origin.log());
+        let mut chronicle = RunLog::of(&guarded.site.origin.log());
         chronicle.marks = match guards.first() {
             Some(guard) => marks(guard, rows.keys()).await,
             None => rows.iter().filter_map(|(key, row)| Some((key.clone(), row.newest?))).collect(),
@@ -243,9 +243,9 @@ impl Laboratory {
             self.stale += stale(guard).await;
         }
         let stale = self.stale + chronicle.stale;
-        let struck = Some(Struck { from, bound, paths: apparatus.errand.paths() });
-        let chronicle = Chronicle { asked, leftovers, struck, forwards, ..chronicle };
-        (Shown { stale, hit: self.hit, chronicle }, ensemble)
+        let struck = Some(AccidentTime { from, bound, paths: apparatus.errand.paths() });
+        let chronicle = RunLog { asked, leftovers, struck, forwards, ..chronicle };
+        (RunResult { stale, hit: self.hit, chronicle }, ensemble)
     }
 }
 
@@ -256,6 +256,6 @@ async fn stale(guard: &Guard) -> usize {
     format!("{count:.0}").parse().unwrap_or_default()
 }
 
-fn is_through(record: &Record, gateway: &str) -> bool {
+fn is_through(record: &RequestRecord, gateway: &str) -> bool {
     record.request.field(ATTEMPT).is_some_and(|id| asked_of(id) == gateway)
 }

@@ -2,23 +2,23 @@
 
 use serde_json::json;
 
-use super::payment::{Request, work, written};
+use super::payment::{PaymentRequest, work, written};
 use crate::{
-    client::{Answer, Ask},
-    leases::{Lease, asking},
-    memory::dice::Dice,
+    client::{ClientResponse, TestRequest},
+    leases::{ClientLease, asking},
+    memory::dice::SeededRng,
 };
 
 /// The leases of one client, one after the other.
 #[derive(Default)]
-pub(super) struct LeaseWork {
-    held: Option<Held>,
+pub(super) struct LeaseWorkload {
+    held: Option<HeldLease>,
     /// The path of the account whose lease was asked for, while there is no answer.
     asked: Option<String>,
 }
 
-struct Held {
-    lease: Lease,
+struct HeldLease {
+    lease: ClientLease,
     path: String,
     /// Payments that are still to be made under it.
     left: usize,
@@ -32,7 +32,7 @@ const TTL_MS: u64 = 1500;
 const WAIT_MS: u64 = 8000;
 
 /// Asks for the key of the account of this path.
-pub(super) fn wanted(path: &str) -> Ask {
+pub(super) fn wanted(path: &str) -> TestRequest {
     asking(&json!({"keys": [key(path)], "ttl_ms": TTL_MS, "wait_ms": WAIT_MS}))
 }
 
@@ -40,9 +40,9 @@ fn key(path: &str) -> String {
     path.replace("/pay/", "account/")
 }
 
-impl LeaseWork {
+impl LeaseWorkload {
     /// `path`: of the account that is next where a lease has to be asked for.
-    pub(super) fn next(&mut self, id: &str, path: String, dice: &Dice) -> Request {
+    pub(super) fn next(&mut self, id: &str, path: String, dice: &SeededRng) -> PaymentRequest {
         let Some(held) = &mut self.held else {
             let ask = wanted(&path);
             self.asked = Some(path.clone());
@@ -52,21 +52,24 @@ impl LeaseWork {
             let (lease, path) = (held.lease.clone(), held.path.clone());
             self.held = None;
             let given_back =
-                Ask::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference));
+                TestRequest::with_method("DELETE", &format!("/.fencegate/v1/leases/{}", lease.reference));
             return about(lease.under(given_back), id, path);
         }
         held.left -= 1;
-        let pays = written(Ask::post(&held.path), id, None, work(dice));
-        Request { judged: true, writes: true, ..about(held.lease.under(pays), id, held.path.clone()) }
+        let pays = written(TestRequest::post(&held.path), id, None, work(dice));
+        PaymentRequest { judged: true, writes: true, ..about(held.lease.under(pays), id, held.path.clone()) }
     }
 
     /// A lease is of no use any more under which something was not done.
-    pub(super) fn hear(&mut self, answer: Option<&Answer>) {
+    pub(super) fn hear(&mut self, answer: Option<&ClientResponse>) {
         match self.asked.take() {
             Some(path) => {
                 let granted = answer.filter(|answer| answer.status == 201);
-                self.held =
-                    granted.map(|answer| Held { lease: Lease::granted(answer), path, left: PAYMENTS });
+                self.held = granted.map(|answer| HeldLease {
+                    lease: ClientLease::granted(answer),
+                    path,
+                    left: PAYMENTS,
+                });
             }
             None if answer.is_some_and(|answer| answer.status == 200) => {}
             None => self.held = None,
@@ -75,6 +78,6 @@ impl LeaseWork {
 }
 
 /// A question about leases, which is no execution.
-fn about(ask: Ask, id: &str, path: String) -> Request {
-    Request { id: id.to_owned(), operation: None, path, writes: false, judged: false, ask }
+fn about(ask: TestRequest, id: &str, path: String) -> PaymentRequest {
+    PaymentRequest { id: id.to_owned(), operation: None, path, writes: false, judged: false, ask }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::origin::Rule;
+use crate::origin::AccountRule;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum MatrixLevel {
     /// Nobody: as every lock without a fence.
     None,
     /// Time: whoever follows a holder that left without a word waits until what that one sent is over.
@@ -25,7 +25,7 @@ pub const RESPONSE: Duration = Duration::from_secs(4);
 /// Whatever a guard has let in is over by then.
 pub const MAX_EXECUTION: Duration = Duration::from_secs(5);
 
-impl Level {
+impl MatrixLevel {
     /// As policies spell it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,10 +36,10 @@ impl Level {
         }
     }
 
-    pub const fn rule(self) -> Rule {
+    pub const fn rule(self) -> AccountRule {
         match self {
-            Self::None | Self::Delay | Self::Guard => Rule::Trusting,
-            Self::Upstream => Rule::Comparing,
+            Self::None | Self::Delay | Self::Guard => AccountRule::Trusting,
+            Self::Upstream => AccountRule::Comparing,
         }
     }
 

@@ -2,28 +2,30 @@
 
 use std::net::SocketAddr;
 
-use super::apparatus::Hops;
+use super::apparatus::HopSetup;
 use crate::{
-    guard::{Guard, Launch},
-    holding_relay::HoldingRelay,
+    guard::{Guard, GuardLaunch},
+    holding_relay::DelayingRelay,
 };
 
 /// One door of the service, with what stands before it.
-pub struct RelayedService {
-    pub relay: HoldingRelay,
+pub struct ServiceRelay {
+    pub relay: DelayingRelay,
     pub filter: Option<Guard>,
 }
 
-impl RelayedService {
+impl ServiceRelay {
     /// None: nothing stands before the door.
-    pub(super) async fn before(door: SocketAddr, hops: Hops) -> Option<Self> {
+    pub(super) async fn before(door: SocketAddr, hops: HopSetup) -> Option<Self> {
         let filter = match hops {
-            Hops::Nothing => return None,
-            Hops::Relay => None,
-            Hops::Filter => Some(Launch::filter(door).start().await),
-            Hops::ObservingFilter => Some(Launch::filter(door).with("/enforce", "observe").start().await),
+            HopSetup::Nothing => return None,
+            HopSetup::Relay => None,
+            HopSetup::Filter => Some(GuardLaunch::filter(door).start().await),
+            HopSetup::ObservingFilter => {
+                Some(GuardLaunch::filter(door).with("/enforce", "observe").start().await)
+            }
         };
-        let relay = HoldingRelay::before(filter.as_ref().map_or(door, |filter| filter.public)).await;
+        let relay = DelayingRelay::before(filter.as_ref().map_or(door, |filter| filter.public)).await;
         Some(Self { relay, filter })
     }
 

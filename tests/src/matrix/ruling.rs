@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// What came of one run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ruling {
+pub struct RunVerdict {
     pub case: String,
     pub level: String,
     pub seed: u64,
@@ -41,7 +41,7 @@ impl Verdict {
     }
 }
 
-impl Ruling {
+impl RunVerdict {
     /// As the report has it.
     pub fn written(&self) -> Value {
         json!({

@@ -10,8 +10,8 @@ use std::{
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    experiment::Run,
-    ruling::{Ruling, Verdict},
+    experiment::CaseRun,
+    ruling::{RunVerdict, Verdict},
 };
 use crate::ensemble::Ensemble;
 
@@ -22,7 +22,7 @@ const HANGS: Duration = Duration::from_secs(180);
 const USUAL: Duration = Duration::from_secs(45);
 
 /// So many at a time, in order, and none that would end later. `tell` hears of each as soon as it is over.
-pub async fn plays(runs: Vec<Run>, lanes: usize, until: Instant, mut tell: impl FnMut(Ruling)) {
+pub async fn plays(runs: Vec<CaseRun>, lanes: usize, until: Instant, mut tell: impl FnMut(RunVerdict)) {
     let waiting = Arc::new(Mutex::new(VecDeque::from(runs)));
     let (told, mut rulings) = mpsc::unbounded_channel();
     for _ in 0..lanes {
@@ -34,7 +34,11 @@ pub async fn plays(runs: Vec<Run>, lanes: usize, until: Instant, mut tell: impl 
     }
 }
 
-async fn lane(waiting: Arc<Mutex<VecDeque<Run>>>, until: Instant, told: mpsc::UnboundedSender<Ruling>) {
+async fn lane(
+    waiting: Arc<Mutex<VecDeque<CaseRun>>>,
+    until: Instant,
+    told: mpsc::UnboundedSender<RunVerdict>,
+) {
     let mut ensemble = None;
     loop {
         let next = waiting.lock().expect("no thread panics here").pop_front();
@@ -51,7 +55,7 @@ async fn lane(waiting: Arc<Mutex<VecDeque<Run>>>, until: Instant, told: mpsc::Un
 }
 
 /// Takes the servers that the run before has left, and leaves them for the next one.
-async fn one(run: Run, ensemble: &mut Option<Ensemble>) -> Ruling {
+async fn one(run: CaseRun, ensemble: &mut Option<Ensemble>) -> RunVerdict {
     let servers = ensemble.take();
     let mut played = tokio::spawn(async move {
         // What keeps servers from starting fails this run, and not the lane with all runs that are left.

@@ -2,42 +2,42 @@
 
 use std::net::SocketAddr;
 
-use crate::client::{Answer, Ask, Client, Secure, Streams};
+use crate::client::{ClientResponse, Http1Client, Http2Client, TestRequest, TlsClient};
 
 #[derive(Clone)]
-pub enum Spoken {
+pub enum ProtocolConfig {
     Http1,
     /// By prior knowledge.
     Http2,
     /// HTTP/1.1 over TLS.
-    Tls(Secure),
+    Tls(TlsClient),
 }
 
 /// An open connection.
-pub enum Line {
-    One(Client),
-    Many(Streams),
+pub enum ProtocolConnection {
+    One(Http1Client),
+    Many(Http2Client),
 }
 
-impl Spoken {
+impl ProtocolConfig {
     /// # Errors
     /// When nobody listens there, or does not speak so.
-    pub async fn connect(&self, address: SocketAddr) -> Result<Line, String> {
+    pub async fn connect(&self, address: SocketAddr) -> Result<ProtocolConnection, String> {
         Ok(match self {
-            Self::Http1 => Line::One(Client::connect(address).await?),
-            Self::Http2 => Line::Many(Streams::connect(address).await?),
+            Self::Http1 => ProtocolConnection::One(Http1Client::connect(address).await?),
+            Self::Http2 => ProtocolConnection::Many(Http2Client::connect(address).await?),
             Self::Tls(secure) => {
                 let stream = secure.connect(address, "localhost").await?;
-                Line::One(Client::over(stream, address).await?)
+                ProtocolConnection::One(Http1Client::over(stream, address).await?)
             }
         })
     }
 }
 
-impl Line {
+impl ProtocolConnection {
     /// # Errors
     /// When the connection broke before the answer was complete.
-    pub async fn send(&mut self, ask: &Ask) -> Result<Answer, String> {
+    pub async fn send(&mut self, ask: &TestRequest) -> Result<ClientResponse, String> {
         match self {
             Self::One(client) => client.send(ask).await,
             Self::Many(streams) => streams.send(ask).await,

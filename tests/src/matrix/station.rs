@@ -5,23 +5,23 @@ use std::net::SocketAddr;
 use fencegate::demo::child::Signal;
 
 use crate::{
-    faulty_link::FaultyLink,
-    gateway::{Gateway, Launch},
-    policy::Policy,
-    severable::Severable,
+    faulty_link::ZooKeeperProxy,
+    gateway::{Gateway, GatewayLaunch},
+    policy::TestPolicy,
+    severable::TcpProxy,
     stepped_clock::SteppedClock,
 };
 
-pub struct Station {
+pub struct GatewayNode {
     pub name: String,
     pub address: SocketAddr,
-    pub policy: Policy,
+    pub policy: TestPolicy,
     /// The service or its guards.
     pub endpoints: Vec<SocketAddr>,
     /// To each server of ZooKeeper, where they can be cut.
-    pub links: Vec<FaultyLink>,
+    pub links: Vec<ZooKeeperProxy>,
     /// To the service or its guard, where that can be cut.
-    pub way: Option<Severable>,
+    pub way: Option<TcpProxy>,
     pub clock: Option<SteppedClock>,
     /// The command that enters its network namespace, where it has one.
     pub within: Option<Vec<String>>,
@@ -31,10 +31,10 @@ pub struct Station {
 /// What the admin listeners of gateways ask for that listen to more than loopback.
 pub(super) const ADMIN_TOKEN: &str = "a-token-of-operators-0123456789";
 
-impl Station {
+impl GatewayNode {
     /// As it is started.
-    pub fn launch(&self) -> Launch {
-        let launch = Launch::new(&self.policy);
+    pub fn launch(&self) -> GatewayLaunch {
+        let launch = GatewayLaunch::new(&self.policy);
         match (&self.clock, &self.within) {
             (Some(clock), _) => launch.timed_by(clock),
             (None, Some(command)) => launch.within(command.clone(), ADMIN_TOKEN),
@@ -44,7 +44,7 @@ impl Station {
 
     /// # Panics
     /// If it does not become ready.
-    pub async fn starts(&mut self, launch: Launch) {
+    pub async fn starts(&mut self, launch: GatewayLaunch) {
         let gateway = launch.start().await;
         gateway.becomes_ready().await;
         self.running = Some(gateway);
@@ -80,7 +80,7 @@ impl Station {
 
     /// Nothing passes between it and ZooKeeper, and nobody is told.
     pub fn is_cut(&self) {
-        self.links.iter().for_each(FaultyLink::lose_all);
+        self.links.iter().for_each(ZooKeeperProxy::lose_all);
     }
 
     /// ZooKeeper can be reached again, over new connections.

@@ -9,21 +9,21 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    experiment::Run,
+    experiment::CaseRun,
     histogram,
-    ruling::{Ruling, Verdict},
+    ruling::{RunVerdict, Verdict},
 };
 
 /// All of one state of the sources.
 #[derive(Debug)]
-pub struct Tally {
+pub struct MatrixReport {
     folder: PathBuf,
     /// Which state of the sources it is about.
     state: String,
-    pub rulings: Vec<Ruling>,
+    pub rulings: Vec<RunVerdict>,
 }
 
-impl Tally {
+impl MatrixReport {
     /// Goes on with what is in the folder, where that is about the same state of the sources.
     pub fn resumed(folder: &Path, state: &str) -> Self {
         let read = || {
@@ -31,9 +31,9 @@ impl Tally {
                 return None;
             }
             let report: Value = serde_json::from_str(&fs::read_to_string(folder.join(REPORT)).ok()?).ok()?;
-            report.as_array()?.iter().map(Ruling::read).collect()
+            report.as_array()?.iter().map(RunVerdict::read).collect()
         };
-        let mut rulings: Vec<Ruling> = read().unwrap_or_default();
+        let mut rulings: Vec<RunVerdict> = read().unwrap_or_default();
         // What was skipped may find its time, or its machine, now.
         rulings.retain(|ruling| ruling.verdict != Verdict::Skipped);
         Self { folder: folder.to_owned(), state: state.to_owned(), rulings }
@@ -44,7 +44,7 @@ impl Tally {
         Self { folder: folder.to_owned(), state: state.to_owned(), rulings: Vec::new() }
     }
 
-    pub fn has(&self, run: &Run) -> bool {
+    pub fn has(&self, run: &CaseRun) -> bool {
         self.rulings.iter().any(|ruling| {
             ruling.case == run.case.name && ruling.level == run.level.name() && ruling.seed == run.seed
         })
@@ -54,10 +54,10 @@ impl Tally {
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn add(&mut self, ruling: Ruling) -> io::Result<()> {
+    pub fn add(&mut self, ruling: RunVerdict) -> io::Result<()> {
         self.rulings.push(ruling);
         fs::create_dir_all(&self.folder)?;
-        let report = Value::Array(self.rulings.iter().map(Ruling::written).collect());
+        let report = Value::Array(self.rulings.iter().map(RunVerdict::written).collect());
         self.replace(REPORT, &format!("{report:#}\n"))?;
         self.replace("report.html", &histogram::page(&self.rulings))?;
         self.replace(STATE, &self.state)
@@ -97,8 +97,8 @@ mod tests {
     use super::*;
     use crate::scratch;
 
-    fn ruling(seed: u64, verdict: Verdict) -> Ruling {
-        Ruling {
+    fn ruling(seed: u64, verdict: Verdict) -> RunVerdict {
+        RunVerdict {
             case: "kill".into(),
             level: "guard".into(),
             seed,
@@ -117,18 +117,18 @@ mod tests {
     fn who_goes_on_has_what_was_played_of_the_same_sources_and_nothing_else() {
         let place = scratch::place();
         let folder = place.path().join("faults");
-        let mut tally = Tally::resumed(&folder, "one");
+        let mut tally = MatrixReport::resumed(&folder, "one");
         let rulings = [(1, Verdict::Pass), (2, Verdict::Fail), (3, Verdict::Skipped)];
         for (seed, verdict) in rulings {
             tally.add(ruling(seed, verdict)).expect("written");
         }
         assert_eq!(
-            Tally::resumed(&folder, "one").rulings,
+            MatrixReport::resumed(&folder, "one").rulings,
             [ruling(1, Verdict::Pass), ruling(2, Verdict::Fail)],
             "what was skipped is played"
         );
-        assert_eq!(Tally::resumed(&folder, "other").rulings, []);
-        assert_eq!(Tally::fresh(&folder, "one").rulings, []);
+        assert_eq!(MatrixReport::resumed(&folder, "other").rulings, []);
+        assert_eq!(MatrixReport::fresh(&folder, "one").rulings, []);
         let page = fs::read_to_string(folder.join("report.html")).expect("written");
         assert!(page.contains("1 passed, 1 failed, 1 skipped") && page.contains("<svg"), "{page}");
     }

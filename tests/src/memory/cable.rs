@@ -10,28 +10,28 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::dice::Dice;
+use super::dice::SeededRng;
 
 /// Outlives the sessions that run over it, one after the other or several at once; an accident of the connection
 /// hits all of them. Accidents that need a session do nothing while there is none.
 #[derive(Debug)]
 pub struct Wire {
     plugged: Cell<bool>,
-    to_server: Cell<Flow>,
-    to_client: Cell<Flow>,
+    to_server: Cell<WireFlow>,
+    to_client: Cell<WireFlow>,
     latency: RefCell<Range<Duration>>,
-    next_request: Cell<Fate>,
-    next_reply: Cell<Fate>,
-    next_session: Cell<Comeback>,
+    next_request: Cell<MessageFate>,
+    next_reply: Cell<MessageFate>,
+    next_session: Cell<ReconnectMode>,
     refused_watches: Cell<u32>,
-    carried: RefCell<Vec<Weak<dyn Carried>>>,
+    carried: RefCell<Vec<Weak<dyn WireUser>>>,
     /// Something got better.
     mended: Notify,
-    dice: Rc<Dice>,
+    dice: Rc<SeededRng>,
 }
 
 /// What runs over a wire: one session, as the wire's accidents reach it.
-pub(super) trait Carried: fmt::Debug {
+pub(super) trait WireUser: fmt::Debug {
     /// Its id at the server; `None` when it is over.
     fn session(&self) -> Option<i64>;
 
@@ -39,7 +39,7 @@ pub(super) trait Carried: fmt::Debug {
     fn expire(&self);
 
     /// Its connection breaks.
-    fn break_off(&self, underway: Underway);
+    fn break_off(&self, underway: InFlightFate);
 
     /// Something is due earlier than it expects.
     fn wake(&self);
@@ -54,41 +54,41 @@ pub enum Direction {
 
 /// What becomes of requests that were sent and have not arrived when the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Underway {
+pub enum InFlightFate {
     /// They take effect, unless the client is back before; nobody hears the answers.
     Arrives,
     Lost,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flow {
+enum WireFlow {
     Free,
     Stalled,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum MessageFate {
     Spared,
     Doomed,
 }
 
 /// As which session a client comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comeback {
+pub(super) enum ReconnectMode {
     Same,
     Swapped,
 }
 
 impl Wire {
-    pub(super) fn new(latency: Range<Duration>, dice: Rc<Dice>) -> Rc<Self> {
+    pub(super) fn new(latency: Range<Duration>, dice: Rc<SeededRng>) -> Rc<Self> {
         Rc::new(Self {
             plugged: Cell::new(true),
-            to_server: Cell::new(Flow::Free),
-            to_client: Cell::new(Flow::Free),
+            to_server: Cell::new(WireFlow::Free),
+            to_client: Cell::new(WireFlow::Free),
             latency: RefCell::new(latency),
-            next_request: Cell::new(Fate::Spared),
-            next_reply: Cell::new(Fate::Spared),
-            next_session: Cell::new(Comeback::Same),
+            next_request: Cell::new(MessageFate::Spared),
+            next_reply: Cell::new(MessageFate::Spared),
+            next_session: Cell::new(ReconnectMode::Same),
             refused_watches: Cell::new(0),
             carried: RefCell::default(),
             mended: Notify::new(),
@@ -97,7 +97,7 @@ impl Wire {
     }
 
     /// Breaks the connection, and lets none come up until [`Wire::reconnect`]. The client knows at once.
-    pub fn disconnect(&self, underway: Underway) {
+    pub fn disconnect(&self, underway: InFlightFate) {
         self.plugged.set(false);
         self.break_off(underway);
     }
@@ -108,7 +108,7 @@ impl Wire {
     }
 
     /// Breaks the connection; the client makes another one at once.
-    pub fn blink(&self, underway: Underway) {
+    pub fn blink(&self, underway: InFlightFate) {
         self.break_off(underway);
         self.mend();
     }
@@ -116,24 +116,24 @@ impl Wire {
     /// Holds back, and loses nothing: the connection stays until the client finds the silence too long. Stalled to
     /// the client, the wire holds replies.
     pub fn stall(&self, direction: Direction) {
-        self.let_flow(direction, Flow::Stalled);
+        self.let_flow(direction, WireFlow::Stalled);
     }
 
     /// What was held back goes on.
     pub fn flow(&self) {
-        self.let_flow(Direction::Both, Flow::Free);
+        self.let_flow(Direction::Both, WireFlow::Free);
         self.mend();
     }
 
     /// The next request, heartbeats of the library aside, does not arrive, nor does anything behind it: the
     /// connection breaks in that place.
     pub fn lose_next_request(&self) {
-        self.next_request.set(Fate::Doomed);
+        self.next_request.set(MessageFate::Doomed);
     }
 
     /// The next request takes effect, and the connection breaks before the client hears of it.
     pub fn lose_next_reply(&self) {
-        self.next_reply.set(Fate::Doomed);
+        self.next_reply.set(MessageFate::Doomed);
     }
 
     /// How long everything travels, each way; within the range by chance, never overtaking.
@@ -143,7 +143,7 @@ impl Wire {
 
     /// The next reconnect gets a new session and is not told. The old one lives on at the server until its timeout.
     pub fn swap_on_reconnect(&self) {
-        self.next_session.set(Comeback::Swapped);
+        self.next_session.set(ReconnectMode::Swapped);
     }
 
     /// The server says no to the next so many watches, as one does that is throttled.
@@ -163,16 +163,16 @@ impl Wire {
         self.carried().iter().filter_map(|one| one.session()).collect()
     }
 
-    pub(super) fn carry(&self, one: Weak<dyn Carried>) {
+    pub(super) fn carry(&self, one: Weak<dyn WireUser>) {
         self.carried.borrow_mut().push(one);
     }
 
     pub(super) fn flows_to_server(&self) -> bool {
-        self.to_server.get() == Flow::Free
+        self.to_server.get() == WireFlow::Free
     }
 
     pub(super) fn flows_to_client(&self) -> bool {
-        self.to_client.get() == Flow::Free
+        self.to_client.get() == WireFlow::Free
     }
 
     /// Could a connection be made?
@@ -185,11 +185,11 @@ impl Wire {
     }
 
     pub(super) fn loses_this_request(&self) -> bool {
-        self.next_request.replace(Fate::Spared) == Fate::Doomed
+        self.next_request.replace(MessageFate::Spared) == MessageFate::Doomed
     }
 
     pub(super) fn loses_this_reply(&self) -> bool {
-        self.next_reply.replace(Fate::Spared) == Fate::Doomed
+        self.next_reply.replace(MessageFate::Spared) == MessageFate::Doomed
     }
 
     pub(super) fn refuses_this_watch(&self) -> bool {
@@ -198,8 +198,8 @@ impl Wire {
         left > 0
     }
 
-    pub(super) fn comeback(&self) -> Comeback {
-        self.next_session.replace(Comeback::Same)
+    pub(super) fn comeback(&self) -> ReconnectMode {
+        self.next_session.replace(ReconnectMode::Same)
     }
 
     pub(super) async fn mended(&self) {
@@ -214,18 +214,18 @@ impl Wire {
         }
     }
 
-    pub(super) fn break_off(&self, underway: Underway) {
+    pub(super) fn break_off(&self, underway: InFlightFate) {
         for one in self.carried() {
             one.break_off(underway);
         }
     }
 
-    fn carried(&self) -> Vec<Rc<dyn Carried>> {
+    fn carried(&self) -> Vec<Rc<dyn WireUser>> {
         self.carried.borrow_mut().retain(|one| one.strong_count() > 0);
         self.carried.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn let_flow(&self, direction: Direction, flow: Flow) {
+    fn let_flow(&self, direction: Direction, flow: WireFlow) {
         if direction != Direction::ToClient {
             self.to_server.set(flow);
         }

@@ -12,29 +12,31 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::{ConnectionState, Fault};
+use fencegate_lock::session::link::{ConnectionState, ZkError};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},
 };
 use tracing::trace;
 
-use self::talk::{Asked, Call, Heard, Message, Parting, Phase, Talk, refuse};
+use self::talk::{
+    CallResult, ClientState, CloseState, ConnectionPhase, PendingCall, SentRequest, ServerMessage, refuse,
+};
 use super::{
-    cable::{Carried, Underway, Wire},
-    ensemble::{Attached, Ensemble},
-    request::Request,
-    server::Reply,
-    watches::{Aspect, Event},
+    cable::{InFlightFate, Wire, WireUser},
+    ensemble::{SessionHandle, SimEnsemble},
+    request::ServerRequest,
+    server::ServerReply,
+    watches::{WatchEvent, WatchKind},
     znode_path,
 };
 
 #[derive(Debug)]
-pub(super) struct Conversation {
-    ensemble: Ensemble,
+pub(super) struct ClientSim {
+    ensemble: SimEnsemble,
     wire: Rc<Wire>,
     timeout: Duration,
-    talk: RefCell<Talk>,
+    talk: RefCell<ClientState>,
     /// Something is due earlier than the task below expects.
     woken: Notify,
     changes: Cell<u64>,
@@ -42,13 +44,13 @@ pub(super) struct Conversation {
     itself: Weak<Self>,
 }
 
-impl Conversation {
-    pub(super) fn begin(ensemble: Ensemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
+impl ClientSim {
+    pub(super) fn begin(ensemble: SimEnsemble, wire: Rc<Wire>, session: i64, timeout: Duration) -> Rc<Self> {
         let conversation = Rc::new_cyclic(|itself| Self {
             ensemble,
             wire,
             timeout,
-            talk: RefCell::new(Talk::begin(session)),
+            talk: RefCell::new(ClientState::begin(session)),
             woken: Notify::new(),
             changes: Cell::new(0),
             changed: Notify::new(),
@@ -61,16 +63,16 @@ impl Conversation {
     }
 
     /// Sends at once, or queues while there is no connection.
-    pub(super) fn ask(&self, request: Request) -> oneshot::Receiver<Heard> {
+    pub(super) fn ask(&self, request: ServerRequest) -> oneshot::Receiver<CallResult> {
         let (answer, heard) = oneshot::channel();
         let talk = &mut *self.talk.borrow_mut();
         let refusal = match talk.phase {
-            Phase::Over => Some(Fault::Over),
-            Phase::Connected | Phase::Away { .. } => znode_path::check(&request).err(),
+            ConnectionPhase::Over => Some(ZkError::SessionEnded),
+            ConnectionPhase::Connected | ConnectionPhase::Away { .. } => znode_path::check(&request).err(),
         };
         match refusal {
             Some(fault) => refuse(answer, fault),
-            None => talk.waiting.push_back(Call { request, answer }),
+            None => talk.waiting.push_back(PendingCall { request, answer }),
         }
         self.send_waiting(talk);
         heard
@@ -79,7 +81,7 @@ impl Conversation {
     /// The owner has left: what was asked is sent, then the session is closed.
     pub(super) fn part(&self) {
         let talk = &mut *self.talk.borrow_mut();
-        talk.parting = Parting::Wanted;
+        talk.parting = CloseState::Wanted;
         self.send_waiting(talk);
     }
 
@@ -93,9 +95,9 @@ impl Conversation {
 
     pub(super) fn state(&self) -> ConnectionState {
         match self.talk.borrow().phase {
-            Phase::Connected => ConnectionState::Connected,
-            Phase::Away { .. } => ConnectionState::Disconnected,
-            Phase::Over => ConnectionState::Over,
+            ConnectionPhase::Connected => ConnectionState::Connected,
+            ConnectionPhase::Away { .. } => ConnectionState::Disconnected,
+            ConnectionPhase::Over => ConnectionState::Ended,
         }
     }
 
@@ -128,9 +130,9 @@ impl Conversation {
         }
         let taken = self.talk.borrow_mut().to_server.take(now);
         let Some(request) = taken else { return false };
-        let counts = request != Request::Ping;
+        let counts = request != ServerRequest::Ping;
         if counts && self.wire.loses_this_request() {
-            self.break_off(Underway::Lost);
+            self.break_off(InFlightFate::Lost);
             return true;
         }
         let session = self.talk.borrow().session;
@@ -138,33 +140,33 @@ impl Conversation {
         trace!(session, ?request, ?reply, "served");
         match reply {
             None => self.hang_up(),
-            Some(_) if counts && self.wire.loses_this_reply() => self.break_off(Underway::Arrives),
-            Some(reply) => self.send_to_client(Message::Reply(reply)),
+            Some(_) if counts && self.wire.loses_this_reply() => self.break_off(InFlightFate::Arrives),
+            Some(reply) => self.send_to_client(ServerMessage::Reply(reply)),
         }
         true
     }
 
     fn client_hears(&self, now: Instant) -> bool {
         let talk = &mut *self.talk.borrow_mut();
-        if !self.wire.flows_to_client() || talk.phase != Phase::Connected {
+        if !self.wire.flows_to_client() || talk.phase != ConnectionPhase::Connected {
             return false;
         }
         let Some(message) = talk.to_client.take(now) else { return false };
         talk.heard = now;
         match message {
-            Message::Event(event) => talk.watchers.fire(&event),
-            Message::Reply(reply) => self.hear(talk, reply),
-            Message::Closed => self.lose(talk, Underway::Lost),
+            ServerMessage::Event(event) => talk.watchers.fire(&event),
+            ServerMessage::Reply(reply) => self.hear(talk, reply),
+            ServerMessage::Closed => self.lose(talk, InFlightFate::Lost),
         }
         true
     }
 
-    fn hear(&self, talk: &mut Talk, reply: Reply) {
+    fn hear(&self, talk: &mut ClientState, reply: ServerReply) {
         talk.seen = talk.seen.max(reply.zxid);
         match talk.asked.pop_front().expect("a reply has its request") {
-            Asked::Ping => talk.pinged = false,
-            Asked::Close => self.finish(talk),
-            Asked::Call { watch, answer } => {
+            SentRequest::Ping => talk.pinged = false,
+            SentRequest::Close => self.finish(talk),
+            SentRequest::Call { watch, answer } => {
                 let heard = reply.outcome.map(|told| {
                     let watch = watch.map(|(path, aspect)| talk.watchers.add(path, aspect));
                     (told, watch)
@@ -178,14 +180,20 @@ impl Conversation {
     fn time_passes(&self, now: Instant) -> bool {
         let talk = &mut *self.talk.borrow_mut();
         match talk.phase {
-            Phase::Connected if now >= talk.heard + self.silence() => self.lose(talk, Underway::Arrives),
-            Phase::Connected if !talk.pinged && now >= talk.spoke + self.pause() => {
-                talk.pinged = true;
-                self.send(talk, Request::Ping, Asked::Ping);
+            ConnectionPhase::Connected if now >= talk.heard + self.silence() => {
+                self.lose(talk, InFlightFate::Arrives)
             }
-            Phase::Away { .. } if now >= talk.heard + self.timeout * 7 / 5 => self.finish(talk),
-            Phase::Away { retry } if now >= retry && self.may_connect() => self.come_back(talk, now),
-            Phase::Connected | Phase::Away { .. } | Phase::Over => return false,
+            ConnectionPhase::Connected if !talk.pinged && now >= talk.spoke + self.pause() => {
+                talk.pinged = true;
+                self.send(talk, ServerRequest::Ping, SentRequest::Ping);
+            }
+            ConnectionPhase::Away { .. } if now >= talk.heard + self.timeout * 7 / 5 => self.finish(talk),
+            ConnectionPhase::Away { retry } if now >= retry && self.may_connect() => {
+                self.come_back(talk, now)
+            }
+            ConnectionPhase::Connected | ConnectionPhase::Away { .. } | ConnectionPhase::Over => {
+                return false;
+            }
         }
         true
     }
@@ -196,45 +204,45 @@ impl Conversation {
         let to_server = if self.reaches_server() { talk.to_server.due() } else { None };
         let to_client = if self.wire.flows_to_client() { talk.to_client.due() } else { None };
         let of_its_own = match talk.phase {
-            Phase::Over => return None,
-            Phase::Connected if talk.pinged => talk.heard + self.silence(),
-            Phase::Connected => (talk.heard + self.silence()).min(talk.spoke + self.pause()),
+            ConnectionPhase::Over => return None,
+            ConnectionPhase::Connected if talk.pinged => talk.heard + self.silence(),
+            ConnectionPhase::Connected => (talk.heard + self.silence()).min(talk.spoke + self.pause()),
             // One that is due and was not made waits until the wire is mended.
-            Phase::Away { retry } if retry > now => retry.min(talk.heard + self.timeout * 7 / 5),
-            Phase::Away { .. } => talk.heard + self.timeout * 7 / 5,
+            ConnectionPhase::Away { retry } if retry > now => retry.min(talk.heard + self.timeout * 7 / 5),
+            ConnectionPhase::Away { .. } => talk.heard + self.timeout * 7 / 5,
         };
         [to_server, to_client].into_iter().flatten().chain([of_its_own]).min()
     }
 
-    fn send_waiting(&self, talk: &mut Talk) {
-        if talk.phase != Phase::Connected {
+    fn send_waiting(&self, talk: &mut ClientState) {
+        if talk.phase != ConnectionPhase::Connected {
             return;
         }
-        while let Some(Call { request, answer }) = talk.waiting.pop_front() {
+        while let Some(PendingCall { request, answer }) = talk.waiting.pop_front() {
             let watch = match &request {
-                Request::Data { path, watch: true } => Some((path.clone(), Aspect::Data)),
-                Request::Children { path, watch: true } => Some((path.clone(), Aspect::Children)),
+                ServerRequest::Data { path, watch: true } => Some((path.clone(), WatchKind::Data)),
+                ServerRequest::Children { path, watch: true } => Some((path.clone(), WatchKind::Children)),
                 _ => None,
             };
-            self.send(talk, request, Asked::Call { watch, answer });
+            self.send(talk, request, SentRequest::Call { watch, answer });
         }
-        if talk.parting == Parting::Wanted {
-            talk.parting = Parting::Sent;
-            self.send(talk, Request::Close, Asked::Close);
+        if talk.parting == CloseState::Wanted {
+            talk.parting = CloseState::Sent;
+            self.send(talk, ServerRequest::Close, SentRequest::Close);
         }
     }
 
-    fn send(&self, talk: &mut Talk, request: Request, asked: Asked) {
+    fn send(&self, talk: &mut ClientState, request: ServerRequest, asked: SentRequest) {
         talk.to_server.put(self.wire.arrival(), request);
         talk.asked.push_back(asked);
         talk.spoke = Instant::now();
         self.wake();
     }
 
-    fn send_to_client(&self, message: Message) {
+    fn send_to_client(&self, message: ServerMessage) {
         let talk = &mut *self.talk.borrow_mut();
         // A connection that is gone takes with it what was to come; see `watch_again` for the events.
-        if talk.phase == Phase::Connected {
+        if talk.phase == ConnectionPhase::Connected {
             talk.to_client.put(self.wire.arrival(), message);
             self.wake();
         }
@@ -262,20 +270,20 @@ impl Conversation {
     }
 }
 
-impl Attached for Conversation {
-    fn tell(&self, event: Event) {
-        self.send_to_client(Message::Event(event));
+impl SessionHandle for ClientSim {
+    fn tell(&self, event: WatchEvent) {
+        self.send_to_client(ServerMessage::Event(event));
     }
 
     fn hang_up(&self) {
-        self.send_to_client(Message::Closed);
+        self.send_to_client(ServerMessage::Closed);
     }
 }
 
-impl Carried for Conversation {
+impl WireUser for ClientSim {
     fn session(&self) -> Option<i64> {
         let talk = self.talk.borrow();
-        (talk.phase != Phase::Over).then_some(talk.session)
+        (talk.phase != ConnectionPhase::Over).then_some(talk.session)
     }
 
     fn expire(&self) {
@@ -283,7 +291,7 @@ impl Carried for Conversation {
         self.ensemble.expire(session);
     }
 
-    fn break_off(&self, underway: Underway) {
+    fn break_off(&self, underway: InFlightFate) {
         self.lose(&mut self.talk.borrow_mut(), underway);
     }
 

@@ -11,9 +11,9 @@ use fencegate_process::randomness::Randomness;
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). Behind a shared reference,
 /// because the gateway's own randomness is.
 #[derive(Debug)]
-pub struct Dice(AtomicU64);
+pub struct SeededRng(AtomicU64);
 
-impl Dice {
+impl SeededRng {
     pub fn seeded(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
@@ -49,7 +49,7 @@ impl Dice {
     }
 }
 
-impl Randomness for Dice {
+impl Randomness for SeededRng {
     fn fill(&self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_itself_and_stays_in_range() {
-        let (one, other) = (Dice::seeded(7), Dice::seeded(7));
+        let (one, other) = (SeededRng::seeded(7), SeededRng::seeded(7));
         let range = Duration::from_millis(2)..Duration::from_millis(5);
         for _ in 0..100 {
             let rolled = one.within(&range);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::link::Seen;
+use fencegate_lock::session::link::NodeStat;
 use tokio::{
     task::spawn_local,
     time::{Instant, sleep_until},
@@ -17,15 +17,15 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    cable::{Underway, Wire},
-    dice::Dice,
-    request::Request,
-    server::{Reply, Server, Welcome},
-    watches::{Aspect, Event},
+    cable::{InFlightFate, Wire},
+    dice::SeededRng,
+    request::ServerRequest,
+    server::{ReconnectReply, ServerReply, SimServer},
+    watches::{WatchEvent, WatchKind},
 };
 
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct EnsembleSettings {
     /// Sessions expire at its multiples.
     pub tick: Duration,
     /// Session timeouts that are granted.
@@ -37,7 +37,7 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for EnsembleSettings {
     /// A server as the gateway's own tests start it, at no distance.
     fn default() -> Self {
         let tick = Duration::from_millis(200);
@@ -53,45 +53,45 @@ impl Default for Settings {
 
 /// One ensemble, and as many handles on it as wanted.
 #[derive(Debug, Clone)]
-pub struct Ensemble(Rc<Inner>);
+pub struct SimEnsemble(Rc<EnsembleState>);
 
 #[derive(Debug)]
-struct Inner {
-    settings: Settings,
+struct EnsembleState {
+    settings: EnsembleSettings,
     began: Instant,
-    service: Cell<Service>,
-    server: RefCell<Server>,
+    service: Cell<ServiceState>,
+    server: RefCell<SimServer>,
     /// Who speaks for a session at the moment.
-    attached: RefCell<BTreeMap<i64, Weak<dyn Attached>>>,
+    attached: RefCell<BTreeMap<i64, Weak<dyn SessionHandle>>>,
     wires: RefCell<Vec<Weak<Wire>>>,
-    dice: Rc<Dice>,
+    dice: Rc<SeededRng>,
 }
 
 /// What speaks for a session, as the ensemble reaches it.
-pub(super) trait Attached: fmt::Debug {
+pub(super) trait SessionHandle: fmt::Debug {
     /// A watch has fired at the server.
-    fn tell(&self, event: Event);
+    fn tell(&self, event: WatchEvent);
 
     /// The server closes the connection.
     fn hang_up(&self);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Service {
+enum ServiceState {
     Up,
     Down,
 }
 
-impl Ensemble {
+impl SimEnsemble {
     /// Call it inside a `LocalSet`: it has two tasks, for expiry and for containers.
-    pub fn start(settings: Settings) -> Self {
-        let inner = Rc::new(Inner {
+    pub fn start(settings: EnsembleSettings) -> Self {
+        let inner = Rc::new(EnsembleState {
             began: Instant::now(),
-            service: Cell::new(Service::Up),
-            server: RefCell::new(Server::new(settings.tick)),
+            service: Cell::new(ServiceState::Up),
+            server: RefCell::new(SimServer::new(settings.tick)),
             attached: RefCell::default(),
             wires: RefCell::default(),
-            dice: Rc::new(Dice::seeded(settings.seed)),
+            dice: Rc::new(SeededRng::seeded(settings.seed)),
             settings,
         });
         let (tick, containers) = (inner.settings.tick, inner.settings.containers);
@@ -109,16 +109,16 @@ impl Ensemble {
 
     /// No majority: connections break, nothing is answered, no session expires.
     pub fn fail(&self) {
-        self.0.service.set(Service::Down);
+        self.0.service.set(ServiceState::Down);
         for wire in self.wires() {
-            wire.break_off(Underway::Lost);
+            wire.break_off(InFlightFate::Lost);
         }
     }
 
     /// A new leader: every session has its whole timeout again.
     pub fn recover(&self) {
         self.server(|server, now| server.elect(now));
-        self.0.service.set(Service::Up);
+        self.0.service.set(ServiceState::Up);
         for wire in self.wires() {
             wire.mend();
         }
@@ -127,7 +127,7 @@ impl Ensemble {
     /// Another ensemble answers at this one's address, empty, and counts its transactions from the start.
     pub fn wipe(&self) {
         for wire in self.wires() {
-            wire.break_off(Underway::Lost);
+            wire.break_off(InFlightFate::Lost);
         }
         self.server(|server, _| server.wipe());
     }
@@ -163,7 +163,7 @@ impl Ensemble {
         self.0.server.borrow().tree().paths().map(str::to_owned).collect()
     }
 
-    pub fn seen(&self, path: &str) -> Option<Seen> {
+    pub fn seen(&self, path: &str) -> Option<NodeStat> {
         self.0.server.borrow().tree().seen(path)
     }
 
@@ -177,18 +177,18 @@ impl Ensemble {
     }
 
     pub(super) fn is_serving(&self) -> bool {
-        self.0.service.get() == Service::Up
+        self.0.service.get() == ServiceState::Up
     }
 
     pub(super) fn open(&self, timeout: Duration) -> i64 {
         self.server(|server, now| server.open(timeout, now))
     }
 
-    pub(super) fn welcome(&self, session: i64, seen: i64) -> Welcome {
+    pub(super) fn welcome(&self, session: i64, seen: i64) -> ReconnectReply {
         self.server(|server, now| server.welcome(session, seen, now))
     }
 
-    pub(super) fn attach(&self, session: i64, client: Weak<dyn Attached>) {
+    pub(super) fn attach(&self, session: i64, client: Weak<dyn SessionHandle>) {
         self.0.attached.borrow_mut().insert(session, client);
     }
 
@@ -197,11 +197,17 @@ impl Ensemble {
         self.server(|server, _| server.detach(session));
     }
 
-    pub(super) fn handle(&self, session: i64, request: &Request) -> Option<Reply> {
+    pub(super) fn handle(&self, session: i64, request: &ServerRequest) -> Option<ServerReply> {
         self.server(|server, now| server.handle(session, request, now))
     }
 
-    pub(super) fn watch_again(&self, session: i64, path: &str, aspect: Aspect, seen: i64) -> Option<Event> {
+    pub(super) fn watch_again(
+        &self,
+        session: i64,
+        path: &str,
+        aspect: WatchKind,
+        seen: i64,
+    ) -> Option<WatchEvent> {
         self.server(|server, _| server.watch_again(session, path, aspect, seen))
     }
 
@@ -224,7 +230,7 @@ impl Ensemble {
     }
 
     /// Does something at the server, and tells whom it concerns before anybody hears of the answer.
-    fn server<T>(&self, act: impl FnOnce(&mut Server, Duration) -> T) -> T {
+    fn server<T>(&self, act: impl FnOnce(&mut SimServer, Duration) -> T) -> T {
         let (result, told) = {
             let mut server = self.0.server.borrow_mut();
             (act(&mut server, self.0.began.elapsed()), server.take_told())
@@ -244,12 +250,12 @@ impl Ensemble {
 }
 
 /// At every multiple of `period` since the start, for as long as there is an ensemble.
-async fn every(period: Duration, ensemble: Weak<Inner>, act: fn(&Ensemble)) {
+async fn every(period: Duration, ensemble: Weak<EnsembleState>, act: fn(&SimEnsemble)) {
     let mut next = Instant::now();
     loop {
         next += period;
         sleep_until(next).await;
         let Some(inner) = ensemble.upgrade() else { return };
-        act(&Ensemble(inner));
+        act(&SimEnsemble(inner));
     }
 }

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub(super) struct Pipe<T>(VecDeque<(Instant, T)>);
+pub(super) struct DelayQueue<T>(VecDeque<(Instant, T)>);
 
-impl<T> Default for Pipe<T> {
+impl<T> Default for DelayQueue<T> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<T> Pipe<T> {
+impl<T> DelayQueue<T> {
     /// It comes out at `due`, or right behind what was put in before it.
     pub(super) fn put(&mut self, due: Instant, item: T) {
         let due = self.0.back().map_or(due, |(before, _)| due.max(*before));

@@ -1,14 +1,14 @@
 //! What a client asks and what a server answers.
 
-use fencegate_lock::session::link::{Created, Failed, Kind, Seen, Step};
+use fencegate_lock::session::link::{CreatedNode, MultiError, MultiOp, NodeKind, NodeStat};
 
 /// One request. Paths have been checked by the client, as its library does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum ServerRequest {
     Create {
         path: String,
         data: Vec<u8>,
-        kind: Kind,
+        kind: NodeKind,
     },
     Delete {
         path: String,
@@ -47,34 +47,34 @@ pub(super) enum Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnedStep {
     Check { path: String, version: i32 },
-    Create { path: String, data: Vec<u8>, kind: Kind },
+    Create { path: String, data: Vec<u8>, kind: NodeKind },
     Set { path: String, data: Vec<u8> },
     Delete { path: String, version: Option<i32> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ServerAnswer {
     Done,
-    Created(Created),
+    Created(CreatedNode),
     Children(Vec<String>),
     ChildrenOf(Vec<Option<Vec<String>>>),
-    Seen(Option<Seen>),
-    Data(Vec<u8>, Seen),
+    Seen(Option<NodeStat>),
+    Data(Vec<u8>, NodeStat),
     Committed(Vec<Option<String>>),
     Ephemerals(Vec<String>),
 }
 
-pub(super) type Outcome = Result<Answer, Failed>;
+pub(super) type RequestOutcome = Result<ServerAnswer, MultiError>;
 
-impl From<&Step<'_>> for OwnedStep {
-    fn from(step: &Step<'_>) -> Self {
+impl From<&MultiOp<'_>> for OwnedStep {
+    fn from(step: &MultiOp<'_>) -> Self {
         match *step {
-            Step::Check { path, version } => Self::Check { path: path.to_owned(), version },
-            Step::Create { path, data, kind } => {
+            MultiOp::Check { path, version } => Self::Check { path: path.to_owned(), version },
+            MultiOp::Create { path, data, kind } => {
                 Self::Create { path: path.to_owned(), data: data.to_owned(), kind }
             }
-            Step::Set { path, data } => Self::Set { path: path.to_owned(), data: data.to_owned() },
-            Step::Delete { path, version } => Self::Delete { path: path.to_owned(), version },
+            MultiOp::Set { path, data } => Self::Set { path: path.to_owned(), data: data.to_owned() },
+            MultiOp::Delete { path, version } => Self::Delete { path: path.to_owned(), version },
         }
     }
 }

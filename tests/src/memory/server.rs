@@ -2,32 +2,32 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencegate_lock::session::link::{Failed, Fault};
+use fencegate_lock::session::link::{MultiError, ZkError};
 
 use super::{
-    request::{Answer, Outcome, OwnedStep, Request},
-    tree::Tree,
-    watches::{Aspect, Event, Watches},
+    request::{OwnedStep, RequestOutcome, ServerAnswer, ServerRequest},
+    tree::ZnodeTree,
+    watches::{ServerWatches, WatchEvent, WatchKind},
 };
 
 /// Everything that survives the loss of a connection. Times count from the start of the ensemble.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct SimServer {
     tick: Duration,
-    tree: Tree,
-    watches: Watches,
-    sessions: BTreeMap<i64, Lease>,
+    tree: ZnodeTree,
+    watches: ServerWatches,
+    sessions: BTreeMap<i64, SessionExpiry>,
     /// The last transaction. Its upper half counts the leaders.
     zxid: i64,
     /// Sessions ever made, by any ensemble of this life: no id is given twice.
     sessions_made: i64,
-    told: Vec<(i64, Event)>,
-    rhythm: Option<Rhythm>,
+    told: Vec<(i64, WatchEvent)>,
+    rhythm: Option<NodeRhythm>,
 }
 
 /// Of others, who come to a parent and leave it.
 #[derive(Debug)]
-struct Rhythm {
+struct NodeRhythm {
     parent: String,
     period: Duration,
     began: Option<Duration>,
@@ -35,21 +35,21 @@ struct Rhythm {
 
 /// How long a session lives if nothing is heard of it.
 #[derive(Debug)]
-struct Lease {
+struct SessionExpiry {
     timeout: Duration,
     until: Duration,
 }
 
 /// An answer, stamped with the last transaction it can have seen.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ServerReply {
     pub(super) zxid: i64,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RequestOutcome,
 }
 
 /// What becomes of a client that comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Welcome {
+pub(super) enum ReconnectReply {
     Back,
     /// The session is not known, or not any more.
     Expired,
@@ -60,12 +60,12 @@ pub(super) enum Welcome {
 /// Real ids begin with the server's number and the time it started.
 const FIRST_SESSION: i64 = 0x0100_0000_0000_0000;
 
-impl Server {
+impl SimServer {
     pub(super) fn new(tick: Duration) -> Self {
         Self {
             tick,
-            tree: Tree::default(),
-            watches: Watches::default(),
+            tree: ZnodeTree::default(),
+            watches: ServerWatches::default(),
             sessions: BTreeMap::new(),
             zxid: 0,
             sessions_made: 0,
@@ -92,16 +92,16 @@ impl Server {
         self.zxid += 1;
         self.sessions_made += 1;
         let id = FIRST_SESSION + self.sessions_made;
-        self.sessions.insert(id, Lease { timeout, until: now });
+        self.sessions.insert(id, SessionExpiry { timeout, until: now });
         self.touch(id, now);
         id
     }
 
-    pub(super) fn welcome(&mut self, session: i64, seen: i64, now: Duration) -> Welcome {
+    pub(super) fn welcome(&mut self, session: i64, seen: i64, now: Duration) -> ReconnectReply {
         if seen > self.zxid {
-            return Welcome::Ahead;
+            return ReconnectReply::Ahead;
         }
-        if self.touch(session, now) { Welcome::Back } else { Welcome::Expired }
+        if self.touch(session, now) { ReconnectReply::Back } else { ReconnectReply::Expired }
     }
 
     /// The connection of a session is gone.
@@ -114,64 +114,71 @@ impl Server {
         &mut self,
         session: i64,
         path: &str,
-        aspect: Aspect,
+        aspect: WatchKind,
         seen: i64,
-    ) -> Option<Event> {
+    ) -> Option<WatchEvent> {
         let Some(last) = self.tree.last(path) else {
-            return Some(Event::Deleted { path: path.to_owned() });
+            return Some(WatchEvent::Deleted { path: path.to_owned() });
         };
         let since = match aspect {
-            Aspect::Data => last.written,
-            Aspect::Children => last.populated,
+            WatchKind::Data => last.written,
+            WatchKind::Children => last.populated,
         };
         if since > seen {
-            return Some(Event::Changed { path: path.to_owned(), aspect });
+            return Some(WatchEvent::Changed { path: path.to_owned(), aspect });
         }
         self.watches.set(session, path, aspect);
         None
     }
 
     /// `None` for a session that is not known: its connection is closed without a word.
-    pub(super) fn handle(&mut self, session: i64, request: &Request, now: Duration) -> Option<Reply> {
+    pub(super) fn handle(
+        &mut self,
+        session: i64,
+        request: &ServerRequest,
+        now: Duration,
+    ) -> Option<ServerReply> {
         if !self.touch(session, now) {
             return None;
         }
         let outcome = match request {
             // Also for a path that is not.
-            Request::Ping | Request::Sync { .. } => Ok(Answer::Done),
-            Request::Close => {
+            ServerRequest::Ping | ServerRequest::Sync { .. } => Ok(ServerAnswer::Done),
+            ServerRequest::Close => {
                 self.end(session);
-                Ok(Answer::Done)
+                Ok(ServerAnswer::Done)
             }
-            Request::Create { path, data, kind } => {
+            ServerRequest::Create { path, data, kind } => {
                 let created = self.write(|tree, zxid| tree.create(path, data, *kind, session, zxid));
-                single(created.map(|(_, created)| Answer::Created(created)))
+                single(created.map(|(_, created)| ServerAnswer::Created(created)))
             }
-            Request::Delete { path } => {
-                single(self.write(|tree, zxid| tree.delete(path, zxid)).map(|()| Answer::Done))
+            ServerRequest::Delete { path } => {
+                single(self.write(|tree, zxid| tree.delete(path, zxid)).map(|()| ServerAnswer::Done))
             }
-            Request::Commit { steps } => {
+            ServerRequest::Commit { steps } => {
                 self.others_leave(steps, now);
-                self.write(|tree, zxid| commit(tree, steps, session, zxid)).map(Answer::Committed)
+                self.write(|tree, zxid| commit(tree, steps, session, zxid)).map(ServerAnswer::Committed)
             }
-            Request::Seen { path } => Ok(Answer::Seen(self.tree.seen(path))),
-            Request::Ephemerals { prefix } => Ok(Answer::Ephemerals(self.tree.ephemerals(session, prefix))),
-            Request::Children { path, watch } => {
+            ServerRequest::Seen { path } => Ok(ServerAnswer::Seen(self.tree.seen(path))),
+            ServerRequest::Ephemerals { prefix } => {
+                Ok(ServerAnswer::Ephemerals(self.tree.ephemerals(session, prefix)))
+            }
+            ServerRequest::Children { path, watch } => {
                 let children = self.tree.children(path);
-                self.watch_if(*watch && children.is_ok(), session, path, Aspect::Children);
-                single(children.map(Answer::Children))
+                self.watch_if(*watch && children.is_ok(), session, path, WatchKind::Children);
+                single(children.map(ServerAnswer::Children))
             }
-            Request::ChildrenOf { paths } => {
+            ServerRequest::ChildrenOf { paths } => {
                 let lists = paths.iter().map(|path| self.tree.children(path).ok()).collect();
-                Ok(Answer::ChildrenOf(lists))
+                Ok(ServerAnswer::ChildrenOf(lists))
             }
-            Request::Data { path, watch } => {
+            ServerRequest::Data { path, watch } => {
                 let data = self.tree.data(path);
-                self.watch_if(*watch && data.is_ok(), session, path, Aspect::Data);
-                single(data.map(|(data, seen)| Answer::Data(data, seen)))
+                self.watch_if(*watch && data.is_ok(), session, path, WatchKind::Data);
+                single(data.map(|(data, seen)| ServerAnswer::Data(data, seen)))
             }
         };
-        Some(Reply { zxid: self.zxid, outcome })
+        Some(ServerReply { zxid: self.zxid, outcome })
     }
 
     /// Ends a session and removes its nodes, all in one transaction. Whether there was one.
@@ -204,7 +211,7 @@ impl Server {
     }
 
     pub(super) fn comes_and_goes(&mut self, parent: &str, period: Duration) {
-        self.rhythm = Some(Rhythm { parent: parent.to_owned(), period, began: None });
+        self.rhythm = Some(NodeRhythm { parent: parent.to_owned(), period, began: None });
     }
 
     /// Directly before these steps, where the rhythm of others has it so.
@@ -223,15 +230,15 @@ impl Server {
     }
 
     /// Whom the requests since the last call concern.
-    pub(super) fn take_told(&mut self) -> Vec<(i64, Event)> {
+    pub(super) fn take_told(&mut self) -> Vec<(i64, WatchEvent)> {
         std::mem::take(&mut self.told)
     }
 
-    pub(super) fn tree(&self) -> &Tree {
+    pub(super) fn tree(&self) -> &ZnodeTree {
         &self.tree
     }
 
-    pub(super) fn tree_mut(&mut self) -> &mut Tree {
+    pub(super) fn tree_mut(&mut self) -> &mut ZnodeTree {
         &mut self.tree
     }
 
@@ -240,7 +247,7 @@ impl Server {
     }
 
     /// Every write is a transaction of its own, also one that fails.
-    fn write<T, E>(&mut self, write: impl FnOnce(&mut Tree, i64) -> Result<T, E>) -> Result<T, E> {
+    fn write<T, E>(&mut self, write: impl FnOnce(&mut ZnodeTree, i64) -> Result<T, E>) -> Result<T, E> {
         self.zxid += 1;
         let zxid = self.zxid;
         let result = self.tree.atomically(|tree| write(tree, zxid));
@@ -250,7 +257,7 @@ impl Server {
         result
     }
 
-    fn watch_if(&mut self, wanted: bool, session: i64, path: &str, aspect: Aspect) {
+    fn watch_if(&mut self, wanted: bool, session: i64, path: &str, aspect: WatchKind) {
         if wanted {
             self.watches.set(session, path, aspect);
         }
@@ -266,16 +273,16 @@ impl Server {
     }
 }
 
-fn single(result: Result<Answer, Fault>) -> Outcome {
-    result.map_err(|fault| Failed { step: None, fault })
+fn single(result: Result<ServerAnswer, ZkError>) -> RequestOutcome {
+    result.map_err(|fault| MultiError { step: None, fault })
 }
 
 fn commit(
-    tree: &mut Tree,
+    tree: &mut ZnodeTree,
     steps: &[OwnedStep],
     session: i64,
     zxid: i64,
-) -> Result<Vec<Option<String>>, Failed> {
+) -> Result<Vec<Option<String>>, MultiError> {
     let mut apply = |step: &OwnedStep| match step {
         OwnedStep::Check { path, version } => tree.check(path, *version).map(|()| None),
         OwnedStep::Create { path, data, kind } => {
@@ -287,5 +294,5 @@ fn commit(
         }
     };
     let results = steps.iter().enumerate();
-    results.map(|(at, step)| apply(step).map_err(|fault| Failed { step: Some(at), fault })).collect()
+    results.map(|(at, step)| apply(step).map_err(|fault| MultiError { step: Some(at), fault })).collect()
 }

@@ -3,41 +3,41 @@
 use std::{future::Future, rc::Rc, time::Duration};
 
 use fencegate_lock::session::link::{
-    Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step,
+    ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnector, ZkError,
 };
 use tokio::time::{sleep_until, timeout};
 
 use super::{
     cable::Wire,
-    conversation::Conversation,
-    ensemble::Ensemble,
-    request::{Answer, Request},
-    watchers::Watch,
+    conversation::ClientSim,
+    ensemble::SimEnsemble,
+    request::{ServerAnswer, ServerRequest},
+    watchers::SimWatch,
 };
 
 /// Makes sessions over one wire.
 #[derive(Debug, Clone)]
-pub struct Client {
-    ensemble: Ensemble,
+pub struct SimClient {
+    ensemble: SimEnsemble,
     wire: Rc<Wire>,
     asked: Duration,
 }
 
 /// One session. Dropping it closes it, as soon as there is a connection to say so.
 #[derive(Debug)]
-pub struct Session {
+pub struct SimSession {
     id: i64,
-    conversation: Rc<Conversation>,
+    conversation: Rc<ClientSim>,
 }
 
-impl Ensemble {
+impl SimEnsemble {
     /// A client that will ask for this session timeout.
-    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> Client {
-        Client { ensemble: self.clone(), wire: wire.clone(), asked: timeout }
+    pub fn client(&self, wire: &Rc<Wire>, timeout: Duration) -> SimClient {
+        SimClient { ensemble: self.clone(), wire: wire.clone(), asked: timeout }
     }
 }
 
-impl Client {
+impl SimClient {
     async fn reached(&self) {
         while !(self.wire.is_open() && self.ensemble.is_serving()) {
             self.wire.mended().await;
@@ -45,42 +45,47 @@ impl Client {
     }
 }
 
-impl Connect for Client {
-    type Link = Session;
+impl ZkConnector for SimClient {
+    type Client = SimSession;
 
-    async fn connect(&self) -> Result<Session, Fault> {
+    async fn connect(&self) -> Result<SimSession, ZkError> {
         let reached = async {
             self.reached().await;
             sleep_until(self.wire.arrival()).await;
             self.reached().await;
         };
         if timeout(self.asked, reached).await.is_err() {
-            return Err(Fault::Refused("no server can be reached".to_owned()));
+            return Err(ZkError::Refused("no server can be reached".to_owned()));
         }
         let granted = self.ensemble.negotiate(self.asked);
         let id = self.ensemble.open(granted);
-        let conversation = Conversation::begin(self.ensemble.clone(), self.wire.clone(), id, granted);
-        Ok(Session { id, conversation })
+        let conversation = ClientSim::begin(self.ensemble.clone(), self.wire.clone(), id, granted);
+        Ok(SimSession { id, conversation })
     }
 }
 
-impl Session {
-    fn ask(&self, request: Request) -> impl Future<Output = Result<(Answer, Option<Watch>), Failed>> {
-        let watches =
-            matches!(request, Request::Data { watch: true, .. } | Request::Children { watch: true, .. });
+impl SimSession {
+    fn ask(
+        &self,
+        request: ServerRequest,
+    ) -> impl Future<Output = Result<(ServerAnswer, Option<SimWatch>), MultiError>> {
+        let watches = matches!(
+            request,
+            ServerRequest::Data { watch: true, .. } | ServerRequest::Children { watch: true, .. }
+        );
         let refused = watches && self.conversation.refuses_this_watch();
         let asked = self.conversation.ask(request);
         async move {
             if refused {
                 // After the server's answer, which says so.
                 drop(asked.await);
-                return Err(Failed { step: None, fault: Fault::Refused("throttled".into()) });
+                return Err(MultiError { step: None, fault: ZkError::Refused("throttled".into()) });
             }
-            let heard = asked.await.unwrap_or(Err(Failed { step: None, fault: Fault::Over }));
+            let heard = asked.await.unwrap_or(Err(MultiError { step: None, fault: ZkError::SessionEnded }));
             heard.map_err(|failed| match failed.fault {
                 // Whatever is not known of a session that has ended cannot become known any more.
-                Fault::Ambiguous(_) if self.state() == ConnectionState::Over => {
-                    Failed { step: None, fault: Fault::Over }
+                ZkError::Ambiguous(_) if self.state() == ConnectionState::Ended => {
+                    MultiError { step: None, fault: ZkError::SessionEnded }
                 }
                 _ => failed,
             })
@@ -99,8 +104,8 @@ macro_rules! answered {
     };
 }
 
-impl Link for Session {
-    type Watch = Watch;
+impl ZkClient for SimSession {
+    type Watch = SimWatch;
 
     fn id(&self) -> i64 {
         self.id
@@ -132,78 +137,82 @@ impl Link for Session {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: Kind,
-    ) -> impl Future<Output = Result<Created, Fault>> {
-        let asked = self.ask(Request::Create { path: path.to_owned(), data: data.to_owned(), kind });
-        async { answered!(asked, (Answer::Created(created), _) => created).map_err(fault) }
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
+        let asked = self.ask(ServerRequest::Create { path: path.to_owned(), data: data.to_owned(), kind });
+        async { answered!(asked, (ServerAnswer::Created(created), _) => created).map_err(fault) }
     }
 
     /// The rights of the node above are read first, so that node has to be there.
-    async fn create_like(&self, path: &str, above: &str, kind: Kind) -> Result<(), Fault> {
+    async fn create_like(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
         match self.seen(above).await? {
             Some(_) => self.create(path, b"", kind).await.map(drop),
-            None => Err(Fault::NoNode),
+            None => Err(ZkError::NoNode),
         }
     }
 
-    fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
-        let asked = self.ask(Request::Delete { path: path.to_owned() });
-        async { answered!(asked, (Answer::Done, _) => ()).map_err(fault) }
+    fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
+        let asked = self.ask(ServerRequest::Delete { path: path.to_owned() });
+        async { answered!(asked, (ServerAnswer::Done, _) => ()).map_err(fault) }
     }
 
-    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
-        let asked = self.ask(Request::Children { path: path.to_owned(), watch: false });
-        async { answered!(asked, (Answer::Children(children), _) => children).map_err(fault) }
+    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
+        let asked = self.ask(ServerRequest::Children { path: path.to_owned(), watch: false });
+        async { answered!(asked, (ServerAnswer::Children(children), _) => children).map_err(fault) }
     }
 
-    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>> {
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>> {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        let asked = self.ask(Request::ChildrenOf { paths });
-        async { answered!(asked, (Answer::ChildrenOf(lists), _) => lists).map_err(fault) }
+        let asked = self.ask(ServerRequest::ChildrenOf { paths });
+        async { answered!(asked, (ServerAnswer::ChildrenOf(lists), _) => lists).map_err(fault) }
     }
 
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>> {
-        let asked = self.ask(Request::Seen { path: path.to_owned() });
-        async { answered!(asked, (Answer::Seen(seen), _) => seen).map_err(fault) }
+    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
+        let asked = self.ask(ServerRequest::Seen { path: path.to_owned() });
+        async { answered!(asked, (ServerAnswer::Seen(seen), _) => seen).map_err(fault) }
     }
 
-    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>> {
-        let asked = self.ask(Request::Data { path: path.to_owned(), watch: false });
-        async { answered!(asked, (Answer::Data(data, seen), _) => (data, seen)).map_err(fault) }
+    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>> {
+        let asked = self.ask(ServerRequest::Data { path: path.to_owned(), watch: false });
+        async { answered!(asked, (ServerAnswer::Data(data, seen), _) => (data, seen)).map_err(fault) }
     }
 
-    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>> {
-        let asked = self.ask(Request::Data { path: path.to_owned(), watch: true });
-        async { answered!(asked, (Answer::Data(..), Some(watch)) => watch).map_err(fault) }
+    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>> {
+        let asked = self.ask(ServerRequest::Data { path: path.to_owned(), watch: true });
+        async { answered!(asked, (ServerAnswer::Data(..), Some(watch)) => watch).map_err(fault) }
     }
 
-    fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>> {
-        let asked = self.ask(Request::Children { path: path.to_owned(), watch: true });
+    fn watch_children(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>> {
+        let asked = self.ask(ServerRequest::Children { path: path.to_owned(), watch: true });
         async {
-            answered!(asked, (Answer::Children(children), Some(watch)) => (children, watch)).map_err(fault)
+            answered!(asked, (ServerAnswer::Children(children), Some(watch)) => (children, watch))
+                .map_err(fault)
         }
     }
 
-    fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
-        let asked = self.ask(Request::Sync { path: path.to_owned() });
-        async { answered!(asked, (Answer::Done, _) => ()).map_err(fault) }
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
+        let asked = self.ask(ServerRequest::Sync { path: path.to_owned() });
+        async { answered!(asked, (ServerAnswer::Done, _) => ()).map_err(fault) }
     }
 
-    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>> {
-        let asked = self.ask(Request::Commit { steps: steps.iter().map(Into::into).collect() });
-        async { answered!(asked, (Answer::Committed(made), _) => made) }
+    fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>> {
+        let asked = self.ask(ServerRequest::Commit { steps: steps.iter().map(Into::into).collect() });
+        async { answered!(asked, (ServerAnswer::Committed(made), _) => made) }
     }
 
-    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
-        let asked = self.ask(Request::Ephemerals { prefix: path.to_owned() });
-        async { answered!(asked, (Answer::Ephemerals(paths), _) => paths).map_err(fault) }
+    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
+        let asked = self.ask(ServerRequest::Ephemerals { prefix: path.to_owned() });
+        async { answered!(asked, (ServerAnswer::Ephemerals(paths), _) => paths).map_err(fault) }
     }
 
     async fn close(self) {
         let conversation = self.conversation.clone();
         drop(self);
         let closed = async {
-            while conversation.state() != ConnectionState::Over {
+            while conversation.state() != ConnectionState::Ended {
                 conversation.changed().await;
             }
         };
@@ -215,11 +224,11 @@ impl Link for Session {
 /// How long the gateway's real session waits for the farewell.
 const CLOSING: Duration = Duration::from_secs(2);
 
-fn fault(failed: Failed) -> Fault {
+fn fault(failed: MultiError) -> ZkError {
     failed.fault
 }
 
-impl Drop for Session {
+impl Drop for SimSession {
     fn drop(&mut self) {
         self.conversation.part();
     }

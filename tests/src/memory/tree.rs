@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate_lock::session::link::{Created, Fault, Kind, Seen};
+use fencegate_lock::session::link::{CreatedNode, NodeKind, NodeStat, ZkError};
 
 /// All nodes, by path. A write is all or nothing; what it changed is told once, for the watches.
 #[derive(Debug)]
-pub(super) struct Tree {
-    nodes: BTreeMap<String, Node>,
+pub(super) struct ZnodeTree {
+    nodes: BTreeMap<String, Znode>,
     /// What the transaction under way has overwritten, oldest first; `None` where nothing was.
-    overwritten: Vec<(String, Option<Node>)>,
-    changes: Vec<Change>,
+    overwritten: Vec<(String, Option<Znode>)>,
+    changes: Vec<ZnodeChange>,
 }
 
 #[derive(Debug, Clone)]
-struct Node {
+struct Znode {
     data: Vec<u8>,
-    owner: Owner,
+    owner: ZnodeOwner,
     version: i32,
     /// The transactions that made it, that last wrote its data, that last made or removed a child.
     made: i64,
@@ -28,7 +28,7 @@ struct Node {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
+enum ZnodeOwner {
     Nobody,
     Container,
     Session(i64),
@@ -36,7 +36,7 @@ enum Owner {
 
 /// What happened to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ZnodeChange {
     Made(String),
     Written(String),
     Deleted(String),
@@ -44,19 +44,19 @@ pub(super) enum Change {
 
 /// The transaction that last concerned a watcher of a node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Last {
+pub(super) struct LastChange {
     pub(super) written: i64,
     pub(super) populated: i64,
 }
 
-impl Default for Tree {
+impl Default for ZnodeTree {
     fn default() -> Self {
-        let root = Node::new(Owner::Nobody, &[], 0);
+        let root = Znode::new(ZnodeOwner::Nobody, &[], 0);
         Self { nodes: [("/".to_owned(), root)].into(), overwritten: Vec::new(), changes: Vec::new() }
     }
 }
 
-impl Tree {
+impl ZnodeTree {
     /// Runs one write; on an error nothing has happened.
     pub(super) fn atomically<T, E>(&mut self, write: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         self.overwritten.clear();
@@ -74,7 +74,7 @@ impl Tree {
     }
 
     /// What has changed since the last call, in order.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+    pub(super) fn take_changes(&mut self) -> Vec<ZnodeChange> {
         std::mem::take(&mut self.changes)
     }
 
@@ -83,28 +83,30 @@ impl Tree {
         &mut self,
         path: &str,
         data: &[u8],
-        kind: Kind,
+        kind: NodeKind,
         session: i64,
         zxid: i64,
-    ) -> Result<(String, Created), Fault> {
+    ) -> Result<(String, CreatedNode), ZkError> {
         let parent_path = parent(path).to_owned();
-        let parent = self.nodes.get(&parent_path).ok_or(Fault::NoNode)?;
+        let parent = self.nodes.get(&parent_path).ok_or(ZkError::NoNode)?;
         let (path, sequence) = match kind {
-            Kind::EphemeralSequential => (format!("{path}{:010}", parent.births), i64::from(parent.births)),
-            Kind::Persistent | Kind::Container | Kind::Ephemeral => (path.to_owned(), -1),
+            NodeKind::EphemeralSequential => {
+                (format!("{path}{:010}", parent.births), i64::from(parent.births))
+            }
+            NodeKind::Persistent | NodeKind::Container | NodeKind::Ephemeral => (path.to_owned(), -1),
         };
         if self.nodes.contains_key(&path) {
-            return Err(Fault::NodeExists);
+            return Err(ZkError::NodeExists);
         }
-        if matches!(parent.owner, Owner::Session(_)) {
-            return Err(Fault::Refused("no children for ephemeral nodes".to_owned()));
+        if matches!(parent.owner, ZnodeOwner::Session(_)) {
+            return Err(ZkError::Refused("no children for ephemeral nodes".to_owned()));
         }
         let owner = match kind {
-            Kind::Persistent => Owner::Nobody,
-            Kind::Container => Owner::Container,
-            Kind::Ephemeral | Kind::EphemeralSequential => Owner::Session(session),
+            NodeKind::Persistent => ZnodeOwner::Nobody,
+            NodeKind::Container => ZnodeOwner::Container,
+            NodeKind::Ephemeral | NodeKind::EphemeralSequential => ZnodeOwner::Session(session),
         };
-        let node = Node::new(owner, data, zxid);
+        let node = Znode::new(owner, data, zxid);
         let seen = node.seen();
         self.remember(&path);
         self.nodes.insert(path.clone(), node);
@@ -115,67 +117,67 @@ impl Tree {
         if let Some(births) = parent.births.checked_add(1) {
             (parent.births, parent.populated) = (births, zxid);
         }
-        self.changes.push(Change::Made(path.clone()));
-        Ok((path, Created { seen, sequence }))
+        self.changes.push(ZnodeChange::Made(path.clone()));
+        Ok((path, CreatedNode { seen, sequence }))
     }
 
-    pub(super) fn delete(&mut self, path: &str, zxid: i64) -> Result<(), Fault> {
-        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
+    pub(super) fn delete(&mut self, path: &str, zxid: i64) -> Result<(), ZkError> {
+        let node = self.nodes.get(path).ok_or(ZkError::NoNode)?;
         if !node.children.is_empty() {
-            return Err(Fault::NotEmpty);
+            return Err(ZkError::NotEmpty);
         }
         self.remember(path);
         self.nodes.remove(path);
         let parent = self.edit(parent(path)).expect("a node has a parent");
         parent.children.remove(last_segment(path));
         parent.populated = parent.populated.max(zxid);
-        self.changes.push(Change::Deleted(path.to_owned()));
+        self.changes.push(ZnodeChange::Deleted(path.to_owned()));
         Ok(())
     }
 
-    pub(super) fn set(&mut self, path: &str, data: &[u8], zxid: i64) -> Result<(), Fault> {
-        let node = self.edit(path).ok_or(Fault::NoNode)?;
+    pub(super) fn set(&mut self, path: &str, data: &[u8], zxid: i64) -> Result<(), ZkError> {
+        let node = self.edit(path).ok_or(ZkError::NoNode)?;
         node.data = data.to_owned();
         node.version = node.version.wrapping_add(1);
         node.written = zxid;
-        self.changes.push(Change::Written(path.to_owned()));
+        self.changes.push(ZnodeChange::Written(path.to_owned()));
         Ok(())
     }
 
     /// Any version is right where -1 is asked for.
-    pub(super) fn check(&self, path: &str, version: i32) -> Result<(), Fault> {
-        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
-        if version == -1 || version == node.version { Ok(()) } else { Err(Fault::BadVersion) }
+    pub(super) fn check(&self, path: &str, version: i32) -> Result<(), ZkError> {
+        let node = self.nodes.get(path).ok_or(ZkError::NoNode)?;
+        if version == -1 || version == node.version { Ok(()) } else { Err(ZkError::BadVersion) }
     }
 
-    pub(super) fn children(&self, path: &str) -> Result<Vec<String>, Fault> {
-        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
+    pub(super) fn children(&self, path: &str) -> Result<Vec<String>, ZkError> {
+        let node = self.nodes.get(path).ok_or(ZkError::NoNode)?;
         Ok(node.children.iter().cloned().collect())
     }
 
-    pub(super) fn seen(&self, path: &str) -> Option<Seen> {
-        self.nodes.get(path).map(Node::seen)
+    pub(super) fn seen(&self, path: &str) -> Option<NodeStat> {
+        self.nodes.get(path).map(Znode::seen)
     }
 
-    pub(super) fn data(&self, path: &str) -> Result<(Vec<u8>, Seen), Fault> {
-        let node = self.nodes.get(path).ok_or(Fault::NoNode)?;
+    pub(super) fn data(&self, path: &str) -> Result<(Vec<u8>, NodeStat), ZkError> {
+        let node = self.nodes.get(path).ok_or(ZkError::NoNode)?;
         Ok((node.data.clone(), node.seen()))
     }
 
-    pub(super) fn last(&self, path: &str) -> Option<Last> {
-        self.nodes.get(path).map(|node| Last { written: node.written, populated: node.populated })
+    pub(super) fn last(&self, path: &str) -> Option<LastChange> {
+        self.nodes.get(path).map(|node| LastChange { written: node.written, populated: node.populated })
     }
 
     /// Nodes that go with `session`. The server compares bytes, not segments: `/a` finds `/ab`, too.
     pub(super) fn ephemerals(&self, session: i64, prefix: &str) -> Vec<String> {
-        let owned = self.nodes.iter().filter(|(_, node)| node.owner == Owner::Session(session));
+        let owned = self.nodes.iter().filter(|(_, node)| node.owner == ZnodeOwner::Session(session));
         owned.map(|(path, _)| path.clone()).filter(|path| path.starts_with(prefix)).collect()
     }
 
     /// Containers that had a child once and have none now. One that never had any stays.
     pub(super) fn empty_containers(&self) -> Vec<String> {
         let left =
-            |node: &Node| node.owner == Owner::Container && node.births > 0 && node.children.is_empty();
+            |node: &Znode| node.owner == ZnodeOwner::Container && node.births > 0 && node.children.is_empty();
         self.nodes.iter().filter(|(_, node)| left(node)).map(|(path, _)| path.clone()).collect()
     }
 
@@ -188,7 +190,7 @@ impl Tree {
         self.nodes.get_mut(path).expect("the parent exists").births = births;
     }
 
-    fn edit(&mut self, path: &str) -> Option<&mut Node> {
+    fn edit(&mut self, path: &str) -> Option<&mut Znode> {
         self.remember(path);
         self.nodes.get_mut(path)
     }
@@ -198,8 +200,8 @@ impl Tree {
     }
 }
 
-impl Node {
-    fn new(owner: Owner, data: &[u8], zxid: i64) -> Self {
+impl Znode {
+    fn new(owner: ZnodeOwner, data: &[u8], zxid: i64) -> Self {
         Self {
             data: data.to_owned(),
             owner,
@@ -212,15 +214,15 @@ impl Node {
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> NodeStat {
         let owner = match self.owner {
-            Owner::Nobody | Owner::Container => 0,
-            Owner::Session(id) => id,
+            ZnodeOwner::Nobody | ZnodeOwner::Container => 0,
+            ZnodeOwner::Session(id) => id,
         };
         let children = i32::try_from(self.children.len()).expect("few");
         // The clock of this ensemble goes on by one with every transaction.
         let (created, modified) = (self.made.unsigned_abs(), self.written.unsigned_abs());
-        Seen { czxid: self.made, owner, version: self.version, created, modified, children }
+        NodeStat { czxid: self.made, owner, version: self.version, created, modified, children }
     }
 }
 
@@ -241,29 +243,29 @@ mod tests {
 
     #[test]
     fn a_failed_write_leaves_no_trace() {
-        let mut tree = Tree::default();
-        tree.create("/a", b"old", Kind::Persistent, 1, 1).unwrap();
+        let mut tree = ZnodeTree::default();
+        tree.create("/a", b"old", NodeKind::Persistent, 1, 1).unwrap();
         tree.take_changes();
         let before = format!("{:?}", tree.nodes);
         let failed = tree.atomically(|tree| {
             tree.set("/a", b"new", 2)?;
-            tree.create("/a/x-", b"", Kind::EphemeralSequential, 1, 2)?;
+            tree.create("/a/x-", b"", NodeKind::EphemeralSequential, 1, 2)?;
             tree.delete("/a/x-0000000000", 2)?;
             tree.delete("/a", 2)?;
-            tree.create("/a", b"other", Kind::Container, 1, 2)?;
+            tree.create("/a", b"other", NodeKind::Container, 1, 2)?;
             tree.check("/a", 7)
         });
-        assert_eq!(failed, Err(Fault::BadVersion));
+        assert_eq!(failed, Err(ZkError::BadVersion));
         assert_eq!(format!("{:?}", tree.nodes), before);
         assert_eq!(tree.take_changes(), []);
     }
 
     #[test]
     fn sequence_numbers_stick_at_the_end() {
-        let mut tree = Tree::default();
-        tree.create("/a", b"", Kind::Persistent, 1, 1).unwrap();
+        let mut tree = ZnodeTree::default();
+        tree.create("/a", b"", NodeKind::Persistent, 1, 1).unwrap();
         tree.count_births("/a", i32::MAX - 1);
-        let mut next = |name: &str| tree.create(name, b"", Kind::EphemeralSequential, 1, 2).unwrap().0;
+        let mut next = |name: &str| tree.create(name, b"", NodeKind::EphemeralSequential, 1, 2).unwrap().0;
         assert_eq!(next("/a/x-"), "/a/x-2147483646");
         assert_eq!(next("/a/x-"), "/a/x-2147483647");
         assert_eq!(next("/a/y-"), "/a/y-2147483647");

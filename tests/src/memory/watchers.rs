@@ -9,17 +9,17 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::watches::{Aspect, Event};
+use super::watches::{WatchEvent, WatchKind};
 
 /// Fires once.
 #[derive(Debug)]
-pub struct Watch(oneshot::Receiver<()>);
+pub struct SimWatch(oneshot::Receiver<()>);
 
 /// The watches of one session, in the order of their paths.
 #[derive(Debug, Default)]
-pub(super) struct Watchers(BTreeMap<(String, Aspect), Vec<oneshot::Sender<()>>>);
+pub(super) struct ClientWatches(BTreeMap<(String, WatchKind), Vec<oneshot::Sender<()>>>);
 
-impl Future for Watch {
+impl Future for SimWatch {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -28,19 +28,19 @@ impl Future for Watch {
     }
 }
 
-impl Watchers {
-    pub(super) fn add(&mut self, path: String, aspect: Aspect) -> Watch {
+impl ClientWatches {
+    pub(super) fn add(&mut self, path: String, aspect: WatchKind) -> SimWatch {
         let (fire, watch) = oneshot::channel();
         self.0.entry((path, aspect)).or_default().push(fire);
-        Watch(watch)
+        SimWatch(watch)
     }
 
-    pub(super) fn fire(&mut self, event: &Event) {
+    pub(super) fn fire(&mut self, event: &WatchEvent) {
         match event {
-            Event::Changed { path, aspect } => self.fire_one(path, *aspect),
-            Event::Deleted { path } => {
-                self.fire_one(path, Aspect::Data);
-                self.fire_one(path, Aspect::Children);
+            WatchEvent::Changed { path, aspect } => self.fire_one(path, *aspect),
+            WatchEvent::Deleted { path } => {
+                self.fire_one(path, WatchKind::Data);
+                self.fire_one(path, WatchKind::Children);
             }
         }
     }
@@ -53,7 +53,7 @@ impl Watchers {
     }
 
     /// What has to be watched again after a reconnect.
-    pub(super) fn wanted(&mut self) -> Vec<(String, Aspect)> {
+    pub(super) fn wanted(&mut self) -> Vec<(String, WatchKind)> {
         self.0.retain(|_, waiting| {
             waiting.retain(|one| !one.is_closed());
             !waiting.is_empty()
@@ -61,7 +61,7 @@ impl Watchers {
         self.0.keys().cloned().collect()
     }
 
-    fn fire_one(&mut self, path: &str, aspect: Aspect) {
+    fn fire_one(&mut self, path: &str, aspect: WatchKind) {
         fire(self.0.remove(&(path.to_owned(), aspect)).unwrap_or_default());
     }
 }

@@ -2,30 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tree::{Change, parent};
+use super::tree::{ZnodeChange, parent};
 
 /// What of a node is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Aspect {
+pub(super) enum WatchKind {
     Data,
     Children,
 }
 
 /// What a session is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum WatchEvent {
     /// Fires the watches of that aspect.
-    Changed { path: String, aspect: Aspect },
+    Changed { path: String, aspect: WatchKind },
     /// Fires both.
     Deleted { path: String },
 }
 
 /// One-shot watches of all sessions.
 #[derive(Debug, Default)]
-pub(super) struct Watches(BTreeMap<(String, Aspect), BTreeSet<i64>>);
+pub(super) struct ServerWatches(BTreeMap<(String, WatchKind), BTreeSet<i64>>);
 
-impl Watches {
-    pub(super) fn set(&mut self, session: i64, path: &str, aspect: Aspect) {
+impl ServerWatches {
+    pub(super) fn set(&mut self, session: i64, path: &str, aspect: WatchKind) {
         self.0.entry((path.to_owned(), aspect)).or_default().insert(session);
     }
 
@@ -38,30 +38,30 @@ impl Watches {
     }
 
     /// Whom a change concerns, each with its event; those watches are spent.
-    pub(super) fn spend(&mut self, change: &Change) -> Vec<(i64, Event)> {
+    pub(super) fn spend(&mut self, change: &ZnodeChange) -> Vec<(i64, WatchEvent)> {
         match change {
             // Data watches are set on existing nodes only.
-            Change::Made(path) => self.children_of(parent(path)),
-            Change::Written(path) => {
-                let event = Event::Changed { path: path.clone(), aspect: Aspect::Data };
-                self.take(path, Aspect::Data).into_iter().map(|session| (session, event.clone())).collect()
+            ZnodeChange::Made(path) => self.children_of(parent(path)),
+            ZnodeChange::Written(path) => {
+                let event = WatchEvent::Changed { path: path.clone(), aspect: WatchKind::Data };
+                self.take(path, WatchKind::Data).into_iter().map(|session| (session, event.clone())).collect()
             }
-            Change::Deleted(path) => {
-                let mut told = self.take(path, Aspect::Data);
-                told.extend(self.take(path, Aspect::Children));
-                let event = Event::Deleted { path: path.clone() };
+            ZnodeChange::Deleted(path) => {
+                let mut told = self.take(path, WatchKind::Data);
+                told.extend(self.take(path, WatchKind::Children));
+                let event = WatchEvent::Deleted { path: path.clone() };
                 let deleted = told.into_iter().map(|session| (session, event.clone()));
                 deleted.chain(self.children_of(parent(path))).collect()
             }
         }
     }
 
-    fn children_of(&mut self, parent: &str) -> Vec<(i64, Event)> {
-        let event = Event::Changed { path: parent.to_owned(), aspect: Aspect::Children };
-        self.take(parent, Aspect::Children).into_iter().map(|session| (session, event.clone())).collect()
+    fn children_of(&mut self, parent: &str) -> Vec<(i64, WatchEvent)> {
+        let event = WatchEvent::Changed { path: parent.to_owned(), aspect: WatchKind::Children };
+        self.take(parent, WatchKind::Children).into_iter().map(|session| (session, event.clone())).collect()
     }
 
-    fn take(&mut self, path: &str, aspect: Aspect) -> BTreeSet<i64> {
+    fn take(&mut self, path: &str, aspect: WatchKind) -> BTreeSet<i64> {
         self.0.remove(&(path.to_owned(), aspect)).unwrap_or_default()
     }
 }

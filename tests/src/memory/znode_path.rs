@@ -1,47 +1,49 @@
 //! Refuses what cannot be a path, in the client, as its library does.
 
-use fencegate_lock::session::link::{Fault, Kind};
+use fencegate_lock::session::link::{NodeKind, ZkError};
 
-use super::request::{OwnedStep, Request};
+use super::request::{OwnedStep, ServerRequest};
 
 /// # Errors
 /// [`Fault::Refused`]: nothing was sent.
-pub(super) fn check(request: &Request) -> Result<(), Fault> {
+pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
     match request {
-        Request::Create { path, kind, .. } => created(path, *kind),
-        Request::Delete { path } => deleted(path),
-        Request::Children { path, .. }
-        | Request::Seen { path }
-        | Request::Data { path, .. }
-        | Request::Sync { path }
-        | Request::Ephemerals { prefix: path } => plain(path),
-        Request::ChildrenOf { paths } => paths.iter().try_for_each(|path| plain(path)),
-        Request::Commit { steps } => steps.iter().try_for_each(|step| match step {
+        ServerRequest::Create { path, kind, .. } => created(path, *kind),
+        ServerRequest::Delete { path } => deleted(path),
+        ServerRequest::Children { path, .. }
+        | ServerRequest::Seen { path }
+        | ServerRequest::Data { path, .. }
+        | ServerRequest::Sync { path }
+        | ServerRequest::Ephemerals { prefix: path } => plain(path),
+        ServerRequest::ChildrenOf { paths } => paths.iter().try_for_each(|path| plain(path)),
+        ServerRequest::Commit { steps } => steps.iter().try_for_each(|step| match step {
             OwnedStep::Check { path, .. } | OwnedStep::Set { path, .. } => plain(path),
             OwnedStep::Create { path, kind, .. } => created(path, *kind),
             OwnedStep::Delete { path, .. } => deleted(path),
         }),
-        Request::Ping | Request::Close => Ok(()),
+        ServerRequest::Ping | ServerRequest::Close => Ok(()),
     }
 }
 
 /// The name of a sequential node may be its number alone.
-fn created(path: &str, kind: Kind) -> Result<(), Fault> {
+fn created(path: &str, kind: NodeKind) -> Result<(), ZkError> {
     match kind {
-        Kind::EphemeralSequential => plain(path.strip_suffix('/').filter(|p| !p.is_empty()).unwrap_or(path)),
-        Kind::Persistent | Kind::Container | Kind::Ephemeral => plain(path),
+        NodeKind::EphemeralSequential => {
+            plain(path.strip_suffix('/').filter(|p| !p.is_empty()).unwrap_or(path))
+        }
+        NodeKind::Persistent | NodeKind::Container | NodeKind::Ephemeral => plain(path),
     }
 }
 
-fn deleted(path: &str) -> Result<(), Fault> {
+fn deleted(path: &str) -> Result<(), ZkError> {
     if path == "/" {
-        return Err(Fault::Refused("the root cannot be deleted".to_owned()));
+        return Err(ZkError::Refused("the root cannot be deleted".to_owned()));
     }
     plain(path)
 }
 
-fn plain(path: &str) -> Result<(), Fault> {
-    let refused = |why: &str| Err(Fault::Refused(format!("{path:?} {why}")));
+fn plain(path: &str) -> Result<(), ZkError> {
+    let refused = |why: &str| Err(ZkError::Refused(format!("{path:?} {why}")));
     let Some(segments) = path.strip_prefix('/') else { return refused("does not begin with a slash") };
     if path.chars().any(is_unsupported) {
         return refused("has an unsupported character");

@@ -11,12 +11,12 @@ use std::{
 pub(super) const OURS: &str = "fencegate-test-";
 
 /// A child that waits for our end, or for the end of this value, and removes namespaces then.
-pub(super) struct Removal(Child);
+pub(super) struct NamespaceCleanup(Child);
 
 /// The kernel closes our end of the pipe. A namespace goes when no process is left in it, and its interfaces go with it.
 const WAITS: &str = r#"read -r _; for name in "$@"; do ip netns del "$name"; done 2>/dev/null"#;
 
-impl Removal {
+impl NamespaceCleanup {
     /// # Panics
     /// If there is no `sh`.
     pub(super) fn of(names: &[String]) -> Self {
@@ -27,7 +27,7 @@ impl Removal {
     }
 }
 
-impl Drop for Removal {
+impl Drop for NamespaceCleanup {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         // It fails only where somebody else has waited for it.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Namespaces, named, removal, shell};
+use super::{NetworkNamespaces, named, removal, shell};
 
 /// Sends each line that it is told over one connection, and prints each line that comes.
 const SPEAKS: &str = r#"exec 3<>"/dev/tcp/$0/$1"; cat <&3 & while read -r line; do echo "$line" >&3; done"#;
@@ -17,13 +17,13 @@ const SOON: Duration = Duration::from_secs(5);
 const NEVER: Duration = Duration::from_millis(500);
 
 /// A process in the namespace of the first member, and what it is connected to.
-struct Pair {
+struct NamespacePair {
     member: Child,
     machine: TcpStream,
 }
 
-impl Pair {
-    fn of(namespaces: &Namespaces) -> Self {
+impl NamespacePair {
+    fn of(namespaces: &NetworkNamespaces) -> Self {
         let listener = TcpListener::bind((namespaces.machine(), 0)).expect("an address of ours");
         let address = listener.local_addr().expect("bound");
         let mut command = Command::new(&namespaces.command(0)[0]);
@@ -49,15 +49,15 @@ impl Pair {
     }
 }
 
-impl Drop for Pair {
+impl Drop for NamespacePair {
     fn drop(&mut self) {
         drop(self.member.kill());
         drop(self.member.wait());
     }
 }
 
-async fn one() -> Option<Namespaces> {
-    match Namespaces::of(1).await {
+async fn one() -> Option<NetworkNamespaces> {
+    match NetworkNamespaces::of(1).await {
         Ok(namespaces) => Some(namespaces),
         Err(why) => {
             println!("no network namespaces here: {why}");
@@ -69,12 +69,12 @@ async fn one() -> Option<Namespaces> {
 #[tokio::test]
 async fn what_is_lost_comes_later_over_the_same_connection() {
     let Some(namespaces) = one().await else { return };
-    let mut pair = Pair::of(&namespaces);
+    let mut pair = NamespacePair::of(&namespaces);
     pair.says("one");
     assert_eq!(pair.hears(SOON).as_deref(), Some("one\n"));
     for cut in [
-        |namespaces: &Namespaces, _| namespaces.loses_what_is_sent(0),
-        |namespaces: &Namespaces, port| namespaces.loses_what_is_sent_to(0, &[port]),
+        |namespaces: &NetworkNamespaces, _| namespaces.loses_what_is_sent(0),
+        |namespaces: &NetworkNamespaces, port| namespaces.loses_what_is_sent_to(0, &[port]),
     ] {
         cut(&namespaces, pair.machine.local_addr().expect("connected").port());
         pair.says("two");
@@ -90,7 +90,7 @@ async fn what_is_lost_comes_later_over_the_same_connection() {
 #[tokio::test]
 async fn each_direction_is_lost_by_itself() {
     let Some(namespaces) = one().await else { return };
-    let mut pair = Pair::of(&namespaces);
+    let mut pair = NamespacePair::of(&namespaces);
     let mut heard = BufReader::new(pair.member.stdout.take().expect("piped"));
     namespaces.loses_what_comes(0);
     pair.says("out");

@@ -6,17 +6,17 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::token::{Marks, Token};
+use fencegate_policies::token::{Token, Watermarks};
 use tokio::sync::{Mutex as RowLock, OwnedMutexGuard};
 
-use super::{Access, Record};
+use super::{AccessMode, RequestRecord};
 
 /// The request field that says for how many milliseconds its execution works.
 pub const WORK: &str = "x-work";
 
 /// Who sees to it that no two executions of an account meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum AccountRule {
     /// Whoever sends the requests. The service reads, works, and writes what it had read and one more.
     Trusting,
     /// The service. It works with the row locked, and refuses a token that is not newer than those before.
@@ -25,7 +25,7 @@ pub enum Rule {
 
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mishap {
+pub enum AccountFault {
     /// The connection is reset, and nothing is executed.
     ResetBefore,
     /// It is executed, and the connection is reset before the answer.
@@ -37,45 +37,45 @@ pub enum Mishap {
 }
 
 pub(super) struct Accounts {
-    rule: Rule,
-    rows: Mutex<HashMap<String, Arc<RowLock<Row>>>>,
-    mishaps: Mutex<VecDeque<Mishap>>,
+    rule: AccountRule,
+    rows: Mutex<HashMap<String, Arc<RowLock<AccountRow>>>>,
+    mishaps: Mutex<VecDeque<AccountFault>>,
 }
 
 /// One account.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Row {
+pub struct AccountRow {
     pub balance: u64,
     /// The newest token of those that it compared.
     pub newest: Option<Token>,
-    marks: Marks,
+    marks: Watermarks,
 }
 
 /// An execution between its begin and its end.
-pub(super) struct Booking {
+pub(super) struct AccountExecution {
     writes: bool,
-    open: Vec<Open>,
+    open: Vec<OpenRow>,
 }
 
-enum Open {
-    Read { row: Arc<RowLock<Row>>, balance: u64 },
-    Locked(OwnedMutexGuard<Row>),
+enum OpenRow {
+    Read { row: Arc<RowLock<AccountRow>>, balance: u64 },
+    Locked(OwnedMutexGuard<AccountRow>),
 }
 
 /// What the row knows is newer.
 #[derive(Debug)]
-pub(super) struct NotNewer;
+pub(super) struct StaleTokenError;
 
 impl Accounts {
-    pub(super) fn under(rule: Rule) -> Self {
+    pub(super) fn under(rule: AccountRule) -> Self {
         Self { rule, rows: Mutex::default(), mishaps: Mutex::default() }
     }
 
-    pub(super) fn meets(&self, mishaps: impl IntoIterator<Item = Mishap>) {
+    pub(super) fn meets(&self, mishaps: impl IntoIterator<Item = AccountFault>) {
         self.mishaps.lock().expect("no thread panics here").extend(mishaps);
     }
 
-    pub(super) fn mishap(&self) -> Option<Mishap> {
+    pub(super) fn mishap(&self) -> Option<AccountFault> {
         self.mishaps.lock().expect("no thread panics here").pop_front()
     }
 
@@ -84,7 +84,7 @@ impl Accounts {
     }
 
     /// The rows of all keys that were ever named.
-    pub(super) async fn rows(&self) -> BTreeMap<String, Row> {
+    pub(super) async fn rows(&self) -> BTreeMap<String, AccountRow> {
         let rows = self.rows.lock().expect("no thread panics here").clone();
         let mut seen = BTreeMap::new();
         for (key, row) in rows {
@@ -94,8 +94,8 @@ impl Accounts {
     }
 
     /// Waits for the rows where they are locked.
-    pub(super) async fn begins(&self, record: &Record) -> Result<Booking, NotNewer> {
-        let writes = record.access() == Access::Exclusive;
+    pub(super) async fn begins(&self, record: &RequestRecord) -> Result<AccountExecution, StaleTokenError> {
+        let writes = record.access() == AccessMode::Exclusive;
         let mut open = Vec::new();
         // In the order of their names, in which gateways write them: nobody waits in a circle.
         for key in record.key().unwrap_or_default().split(", ") {
@@ -104,34 +104,34 @@ impl Accounts {
             );
             let mut locked = Arc::clone(&row).lock_owned().await;
             match self.rule {
-                Rule::Trusting => open.push(Open::Read { balance: locked.balance, row }),
-                Rule::Comparing => {
+                AccountRule::Trusting => open.push(OpenRow::Read { balance: locked.balance, row }),
+                AccountRule::Comparing => {
                     locked.admits(record.stamped(), writes)?;
-                    open.push(Open::Locked(locked));
+                    open.push(OpenRow::Locked(locked));
                 }
             }
         }
-        Ok(Booking { writes, open })
+        Ok(AccountExecution { writes, open })
     }
 }
 
-impl Row {
-    fn admits(&mut self, token: Token, writes: bool) -> Result<(), NotNewer> {
+impl AccountRow {
+    fn admits(&mut self, token: Token, writes: bool) -> Result<(), StaleTokenError> {
         let newer = if writes { self.marks.write(token) } else { self.marks.read(token) };
-        newer.map_err(|_stale| NotNewer)?;
+        newer.map_err(|_stale| StaleTokenError)?;
         self.newest = self.newest.max(Some(token));
         Ok(())
     }
 }
 
-impl Booking {
+impl AccountExecution {
     /// Writes, says that it has, and only then lets the next one at the rows.
     pub(super) async fn ends(self, note: impl FnOnce()) {
         let mut locked = Vec::new();
         for open in self.open {
             let (mut row, balance) = match open {
-                Open::Read { row, balance } => (row.lock_owned().await, balance),
-                Open::Locked(row) => {
+                OpenRow::Read { row, balance } => (row.lock_owned().await, balance),
+                OpenRow::Locked(row) => {
                     let balance = row.balance;
                     (row, balance)
                 }

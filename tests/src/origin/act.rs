@@ -8,19 +8,19 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub enum Act {
     /// Works that long, then answers.
-    Answer(Duration, Reply),
+    Answer(Duration, OriginReply),
     /// Answers at once, then ends the connection without having said so.
-    AnswerAndClose(Reply),
+    AnswerAndClose(OriginReply),
     /// Works until let go, then answers.
-    Hold(Latch, Reply),
+    Hold(Latch, OriginReply),
     /// Sends the head and half of the body, and the rest when let go.
-    HoldInBody(Latch, Reply),
+    HoldInBody(Latch, OriginReply),
     /// Reads nothing behind the head until let go; then plays the next act of the path.
     ReadLater(Latch),
     /// Pauses that long before it reads each little piece of the body; then plays the next act of the path.
     ReadSlowly(Duration),
     /// Answers behind the head, and reads the body when let go.
-    AnswerUnread(Latch, Reply),
+    AnswerUnread(Latch, OriginReply),
     /// Says this behind the head and ends its side, while the body is still coming; reads nothing of that until the gateway has
     /// ended the connection.
     BreakUnread(&'static str),
@@ -31,12 +31,12 @@ pub enum Act {
     /// Ends the connection within the head of the answer.
     CloseInHead,
     /// Ends the connection within the body of the answer.
-    CloseInBody(Reply),
+    CloseInBody(OriginReply),
 }
 
 /// An answer to give.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct OriginReply {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -49,12 +49,12 @@ pub struct Reply {
 pub struct Latch(watch::Sender<bool>);
 
 impl Act {
-    pub fn now(reply: Reply) -> Self {
+    pub fn now(reply: OriginReply) -> Self {
         Self::Answer(Duration::ZERO, reply)
     }
 }
 
-impl Reply {
+impl OriginReply {
     pub fn ok() -> Self {
         Self::with_body("ok")
     }

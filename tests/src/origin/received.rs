@@ -4,28 +4,28 @@ use std::time::Instant;
 
 use fencegate_policies::token::Token;
 
-use crate::wire::Message;
+use crate::wire::WireMessage;
 
 /// The request field that ties an execution to the attempt that caused it.
 pub const ATTEMPT: &str = "x-attempt";
 
 #[derive(Debug, Default)]
-pub struct Log {
+pub struct OriginLog {
     /// In order of their heads' arrival.
-    pub records: Vec<Record>,
+    pub records: Vec<RequestRecord>,
     /// Every piece that was read from any connection.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<ReceivedBytes>,
     /// Connections that are over.
     pub ended: Vec<usize>,
 }
 
 /// One request, from its first byte to the end of its execution.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct RequestRecord {
     /// The door it came through; a gateway has a door of its own.
     pub gateway: String,
     pub connection: usize,
-    pub request: Message,
+    pub request: WireMessage,
     /// The first byte was there. An execution is counted from here: the strictest reading.
     pub arrived: Instant,
     /// The last byte was there; None if the connection ended before.
@@ -35,14 +35,14 @@ pub struct Record {
     /// The gateway closed the connection while the request was worked on.
     pub abandoned: Option<Instant>,
     /// Of a request that changes accounts: when its execution began there, and when it had written.
-    pub effect: Option<Effect>,
+    pub effect: Option<AccountEffect>,
     /// A comparing origin found the token not newer than the key's mark: nothing was executed.
     pub stale: bool,
 }
 
 /// What an execution did to its account.
 #[derive(Debug, Clone, Copy)]
-pub struct Effect {
+pub struct AccountEffect {
     pub began: Instant,
     /// None: not over.
     pub ended: Option<Instant>,
@@ -50,27 +50,27 @@ pub struct Effect {
 
 /// What a request asks to do with its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessMode {
     Exclusive,
     Shared,
 }
 
 #[derive(Debug, Clone)]
-pub struct Piece {
+pub struct ReceivedBytes {
     pub gateway: String,
     pub connection: usize,
     pub at: Instant,
     pub bytes: Vec<u8>,
 }
 
-impl Log {
+impl OriginLog {
     /// Requests for one path, in order of arrival.
-    pub fn on<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Record> + 'a {
+    pub fn on<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a RequestRecord> + 'a {
         self.records.iter().filter(move |record| record.path() == path)
     }
 
     /// The last requests, few enough to read.
-    pub fn latest(&self) -> Vec<Record> {
+    pub fn latest(&self) -> Vec<RequestRecord> {
         self.records[self.records.len().saturating_sub(10)..].to_vec()
     }
 
@@ -81,7 +81,7 @@ impl Log {
     }
 }
 
-impl Record {
+impl RequestRecord {
     pub fn method(&self) -> &str {
         self.request.word(0)
     }
@@ -94,10 +94,10 @@ impl Record {
         self.request.field("fencing-key")
     }
 
-    pub fn access(&self) -> Access {
+    pub fn access(&self) -> AccessMode {
         match self.request.field("fencing-mode") {
-            Some("shared") => Access::Shared,
-            _ => Access::Exclusive,
+            Some("shared") => AccessMode::Shared,
+            _ => AccessMode::Exclusive,
         }
     }
 

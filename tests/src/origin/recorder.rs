@@ -5,34 +5,34 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use fencegate_policies::token::Marks;
+use fencegate_policies::token::Watermarks;
 use tokio::sync::watch;
 
-use super::{Access, Act, Log, Record, Reply, accounts::Accounts};
+use super::{AccessMode, Act, OriginLog, OriginReply, RequestRecord, accounts::Accounts};
 
-pub(super) struct Shared {
-    pub(super) log: watch::Sender<Log>,
-    script: Mutex<Script>,
+pub(super) struct OriginState {
+    pub(super) log: watch::Sender<OriginLog>,
+    script: Mutex<ActionScript>,
     /// Some: a token that is not newer than its key's mark is refused.
-    marks: Option<Mutex<HashMap<String, Marks>>>,
+    marks: Option<Mutex<HashMap<String, Watermarks>>>,
     /// Some: what fenced requests change.
     pub(super) accounts: Option<Accounts>,
 }
 
-pub(super) struct Script {
+pub(super) struct ActionScript {
     /// Consumed one by one, per path.
     pub(super) by_path: HashMap<String, VecDeque<Act>>,
     pub(super) otherwise: Act,
 }
 
-impl Shared {
+impl OriginState {
     /// `marks`: with them it compares.
-    pub(super) fn new(marks: Option<Mutex<HashMap<String, Marks>>>, accounts: Option<Accounts>) -> Self {
-        let script = Script { by_path: HashMap::new(), otherwise: Act::now(Reply::ok()) };
+    pub(super) fn new(marks: Option<Mutex<HashMap<String, Watermarks>>>, accounts: Option<Accounts>) -> Self {
+        let script = ActionScript { by_path: HashMap::new(), otherwise: Act::now(OriginReply::ok()) };
         Self { log: watch::Sender::default(), script: Mutex::new(script), marks, accounts }
     }
 
-    pub(super) fn open(&self, record: Record) -> usize {
+    pub(super) fn open(&self, record: RequestRecord) -> usize {
         let mut number = 0;
         self.log.send_modify(|log| {
             number = log.records.len();
@@ -53,8 +53,8 @@ impl Shared {
         let mut marks = marks.lock().expect("no thread panics here");
         let marks = marks.entry(key).or_default();
         let newer = match access {
-            Access::Exclusive => marks.write(token).is_ok(),
-            Access::Shared => marks.read(token).is_ok(),
+            AccessMode::Exclusive => marks.write(token).is_ok(),
+            AccessMode::Shared => marks.read(token).is_ok(),
         };
         self.log.send_modify(|log| log.records[number].stale = !newer);
         newer
@@ -81,7 +81,7 @@ impl Shared {
         scripted.unwrap_or_else(|| script.otherwise.clone())
     }
 
-    pub(super) fn script(&self) -> MutexGuard<'_, Script> {
+    pub(super) fn script(&self) -> MutexGuard<'_, ActionScript> {
         self.script.lock().expect("no thread panics here")
     }
 }

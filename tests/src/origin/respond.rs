@@ -16,15 +16,15 @@ use tokio::{
 };
 
 use super::{
-    ATTEMPT, Act, Effect, Mishap, Piece, Record, Reply, WORK,
-    accounts::{Accounts, NotNewer},
-    recorder::Shared,
+    ATTEMPT, AccountEffect, AccountFault, Act, OriginReply, ReceivedBytes, RequestRecord, WORK,
+    accounts::{Accounts, StaleTokenError},
+    recorder::OriginState,
 };
-use crate::wire::{Message, Reader, Unframed};
+use crate::wire::{MessageReader, NoLengthMeaning, WireMessage};
 
 /// Serves one connection until either side ends it.
 pub(super) async fn converse(
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
     gateway: String,
     connection: usize,
     stream: TcpStream,
@@ -34,16 +34,20 @@ pub(super) async fn converse(
     let tap = {
         let (shared, gateway) = (Arc::clone(&shared), gateway.clone());
         move |bytes: &[u8]| {
-            let piece =
-                Piece { gateway: gateway.clone(), connection, at: Instant::now(), bytes: bytes.to_vec() };
+            let piece = ReceivedBytes {
+                gateway: gateway.clone(),
+                connection,
+                at: Instant::now(),
+                bytes: bytes.to_vec(),
+            };
             shared.log.send_modify(|log| log.pieces.push(piece));
         }
     };
-    let mut talk = Talk { shared, reader: Reader::new(input, tap), output, number: 0 };
+    let mut talk = OriginConnection { shared, reader: MessageReader::new(input, tap), output, number: 0 };
     while talk.reader.begins().await? {
         let arrived = Instant::now();
         let request = talk.reader.head().await?;
-        let record = Record {
+        let record = RequestRecord {
             gateway: gateway.clone(),
             connection,
             request: request.clone(),
@@ -62,17 +66,17 @@ pub(super) async fn converse(
     Ok(())
 }
 
-struct Talk {
-    shared: Arc<Shared>,
-    reader: Reader<OwnedReadHalf>,
+struct OriginConnection {
+    shared: Arc<OriginState>,
+    reader: MessageReader<OwnedReadHalf>,
     output: OwnedWriteHalf,
     /// Which record this is about.
     number: usize,
 }
 
-impl Talk {
+impl OriginConnection {
     /// Plays one request's act; false if the connection is over.
-    async fn exchange(&mut self, mut request: Message) -> io::Result<bool> {
+    async fn exchange(&mut self, mut request: WireMessage) -> io::Result<bool> {
         let path = request.word(1).to_owned();
         match self.shared.early_act(&path) {
             Some(Act::ReadLater(latch)) => latch.passed().await,
@@ -94,7 +98,7 @@ impl Talk {
             }
             _ => {}
         }
-        self.reader.body(&mut request, Unframed::Empty).await?;
+        self.reader.body(&mut request, NoLengthMeaning::Empty).await?;
         self.note(|record| {
             record.request = request;
             record.whole = Some(Instant::now());
@@ -149,33 +153,33 @@ impl Talk {
     /// Adds one to the accounts that the request names; false if the connection is over.
     async fn book(&mut self, accounts: &Accounts) -> io::Result<bool> {
         let (record, mishap) = (self.record(), accounts.mishap());
-        if mishap == Some(Mishap::ResetBefore) {
+        if mishap == Some(AccountFault::ResetBefore) {
             return self.reset();
         }
         let booking = match accounts.begins(&record).await {
             Ok(booking) => booking,
-            Err(NotNewer) => {
+            Err(StaleTokenError) => {
                 self.note(|record| record.stale = true);
                 self.refuse().await?;
                 return Ok(true);
             }
         };
         let began = Instant::now();
-        self.note(|record| record.effect = Some(Effect { began, ended: None }));
+        self.note(|record| record.effect = Some(AccountEffect { began, ended: None }));
         let asked = record.request.field(WORK).and_then(|text| text.parse().ok()).unwrap_or_default();
-        let longer = if let Some(Mishap::Hangs(longer)) = mishap { longer } else { Duration::ZERO };
+        let longer = if let Some(AccountFault::Hangs(longer)) = mishap { longer } else { Duration::ZERO };
         self.work(sleep(Duration::from_millis(asked) + longer)).await;
         let (shared, number) = (Arc::clone(&self.shared), self.number);
         let written = move || {
-            let effect = Effect { began, ended: Some(Instant::now()) };
+            let effect = AccountEffect { began, ended: Some(Instant::now()) };
             shared.log.send_modify(|log| log.records[number].effect = Some(effect));
         };
         booking.ends(written).await;
-        let reply = Reply::with_body(record.request.field(ATTEMPT).unwrap_or("ok"));
+        let reply = OriginReply::with_body(record.request.field(ATTEMPT).unwrap_or("ok"));
         match mishap {
-            Some(Mishap::ResetAfter) => self.reset(),
-            Some(Mishap::InHead) => self.close(b"HTTP/1.1 200 Scr").await,
-            Some(Mishap::InBody) => {
+            Some(AccountFault::ResetAfter) => self.reset(),
+            Some(AccountFault::InHead) => self.close(b"HTTP/1.1 200 Scr").await,
+            Some(AccountFault::InBody) => {
                 let rest = reply.rest();
                 self.close(&[&reply.head(), &rest[..rest.len() / 2]].concat()).await
             }
@@ -184,10 +188,10 @@ impl Talk {
     }
 
     async fn refuse(&mut self) -> io::Result<()> {
-        self.answer(&Reply::with_body("stale").status(412).field("Fencing-Refusal", "stale")).await
+        self.answer(&OriginReply::with_body("stale").status(412).field("Fencing-Refusal", "stale")).await
     }
 
-    fn record(&self) -> Record {
+    fn record(&self) -> RequestRecord {
         self.shared.log.borrow().records[self.number].clone()
     }
 
@@ -203,7 +207,7 @@ impl Talk {
         work.await;
     }
 
-    async fn answer(&mut self, reply: &Reply) -> io::Result<()> {
+    async fn answer(&mut self, reply: &OriginReply) -> io::Result<()> {
         self.finish(&[reply.head(), reply.rest()].concat()).await
     }
 
@@ -231,7 +235,7 @@ impl Talk {
         self.note(|record| record.ended = Some(Instant::now()));
     }
 
-    fn note(&self, change: impl FnOnce(&mut Record)) {
+    fn note(&self, change: impl FnOnce(&mut RequestRecord)) {
         self.shared.log.send_modify(|log| change(&mut log.records[self.number]));
     }
 }

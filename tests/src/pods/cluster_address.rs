@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde_json::Value;
 
-use super::{Pods, port_named};
+use super::{FakeCluster, port_named};
 use crate::balancer::Balancer;
 
-impl Pods {
+impl FakeCluster {
     /// Where the port of a service leads, at the pod of this number.
     ///
     /// # Panics

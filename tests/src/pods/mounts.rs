@@ -10,25 +10,25 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
-pub(super) struct Mounts {
+pub(super) struct VolumeMounts {
     address: Ipv4Addr,
-    all: Vec<Mount>,
+    all: Vec<VolumeMount>,
 }
 
-struct Mount {
+struct VolumeMount {
     path: String,
     folder: PathBuf,
     files: Vec<(String, Vec<u8>, u32)>,
 }
 
-impl Mounts {
+impl VolumeMounts {
     /// Of a pod with this address.
     pub(super) fn at(address: Ipv4Addr) -> Self {
         Self { address, all: Vec::new() }
     }
 
     pub(super) fn add(&mut self, path: &str, folder: PathBuf, files: Vec<(String, Vec<u8>, u32)>) {
-        self.all.push(Mount { path: path.to_owned(), folder, files });
+        self.all.push(VolumeMount { path: path.to_owned(), folder, files });
         // `/etc/fencegate-tickets` is not in `/etc/fencegate`.
         self.all.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
     }

@@ -13,15 +13,15 @@ use tokio::{
 };
 
 /// Leads every connection to one server, and cuts the one on which something is said.
-pub struct Cut {
+pub struct PostgresProxy {
     pub address: SocketAddr,
-    plan: Arc<Plan>,
+    plan: Arc<CutPlan>,
     running: JoinHandle<()>,
 }
 
 /// What becomes of the connection on which the words are said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
+pub enum LostMessage {
     /// The server never hears them.
     Question,
     /// The server has done what they say, and nobody is told.
@@ -29,21 +29,21 @@ pub enum Lost {
 }
 
 #[derive(Default)]
-struct Plan {
-    next: Mutex<Option<(Vec<u8>, Lost)>>,
+struct CutPlan {
+    next: Mutex<Option<(Vec<u8>, LostMessage)>>,
     done: Notify,
     /// Nobody gets through.
     closed: Mutex<bool>,
     close: Notify,
 }
 
-impl Cut {
+impl PostgresProxy {
     /// # Panics
     /// If no port is free.
     pub async fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let plan = Arc::<Plan>::default();
+        let plan = Arc::<CutPlan>::default();
         let shared = plan.clone();
         let running = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -65,7 +65,7 @@ impl Cut {
     }
 
     /// The next connection on which a client says these words loses this, and is cut.
-    pub fn next(&self, words: &str, lost: Lost) {
+    pub fn next(&self, words: &str, lost: LostMessage) {
         *self.plan.next.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((words.as_bytes().to_vec(), lost));
     }
@@ -86,8 +86,8 @@ impl Cut {
     }
 }
 
-impl Plan {
-    fn says(&self, bytes: &[u8]) -> Option<Lost> {
+impl CutPlan {
+    fn says(&self, bytes: &[u8]) -> Option<LostMessage> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let (words, lost) = next.as_ref()?;
         let said = bytes.windows(words.len()).any(|window| window == words);
@@ -100,20 +100,20 @@ impl Plan {
 }
 
 /// Until either side ends, or what is planned has happened.
-async fn lead(mut client: TcpStream, mut server: TcpStream, plan: &Plan) {
+async fn lead(mut client: TcpStream, mut server: TcpStream, plan: &CutPlan) {
     let (mut asked, mut answered) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
         tokio::select! {
             read = client.read(&mut asked) => {
                 let Ok(length @ 1..) = read else { return };
                 let lost = plan.says(&asked[..length]);
-                if lost == Some(Lost::Question) {
+                if lost == Some(LostMessage::Question) {
                     return plan.done.notify_one();
                 }
                 if server.write_all(&asked[..length]).await.is_err() {
                     return;
                 }
-                if lost == Some(Lost::Answer) {
+                if lost == Some(LostMessage::Answer) {
                     // It answers when it has committed.
                     drop(server.read(&mut answered).await);
                     return plan.done.notify_one();
@@ -129,7 +129,7 @@ async fn lead(mut client: TcpStream, mut server: TcpStream, plan: &Plan) {
     }
 }
 
-impl Drop for Cut {
+impl Drop for PostgresProxy {
     fn drop(&mut self) {
         self.running.abort();
         self.plan.close.notify_waiters();

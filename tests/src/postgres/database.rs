@@ -11,7 +11,7 @@ use crate::patience::PATIENCE;
 
 /// A database that no other test uses.
 #[derive(Debug, Clone)]
-pub struct Database {
+pub struct TestDatabase {
     pub address: SocketAddr,
     pub name: String,
     /// Where the server's socket is.
@@ -21,7 +21,7 @@ pub struct Database {
 /// Who owns everything.
 pub const USER: &str = "service";
 
-impl Database {
+impl TestDatabase {
     /// As libpq has it.
     pub fn url(&self) -> String {
         self.url_at(&[self.address])

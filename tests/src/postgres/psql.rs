@@ -5,18 +5,18 @@ use std::{
     process::{self, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use super::Database;
+use super::TestDatabase;
 use crate::patience::PATIENCE;
 
 /// One `psql` that is told one statement after the other.
-pub struct Session {
+pub struct PsqlSession {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     child: process::Child,
 }
 
 /// A statement that somebody else keeps from ending.
-pub struct Waiting(Session);
+pub struct BlockedStatement(PsqlSession);
 
 /// psql's own variables: how many rows the last statement changed, and with what code it failed.
 const TELL: &str = "\\echo ended :ROW_COUNT :SQLSTATE";
@@ -24,7 +24,7 @@ const TELL: &str = "\\echo ended :ROW_COUNT :SQLSTATE";
 /// In front of the arguments of a `psql` that ends with its thread.
 const PSQL: [&str; 6] = ["--pdeathsig", "KILL", "--", "stdbuf", "-oL", "psql"];
 
-fn psql(database: &Database) -> Command {
+fn psql(database: &TestDatabase) -> Command {
     let mut command = Command::new("setpriv");
     // Each line is told as soon as it is written.
     command.args(PSQL).args(["--no-psqlrc", "--quiet", "--tuples-only"]);
@@ -35,7 +35,7 @@ fn psql(database: &Database) -> Command {
 }
 
 /// What the statements answer, without blanks.
-fn run(database: &Database, statements: &str) -> Result<String, String> {
+fn run(database: &TestDatabase, statements: &str) -> Result<String, String> {
     let mut command = psql(database);
     command.args(["--no-align", "--set=ON_ERROR_STOP=1", "--command", statements]);
     let done = command.stdin(Stdio::null()).output().expect("setpriv");
@@ -45,10 +45,10 @@ fn run(database: &Database, statements: &str) -> Result<String, String> {
     Ok(String::from_utf8(done.stdout).expect("text").trim_end().to_owned())
 }
 
-impl Database {
+impl TestDatabase {
     /// A session whose statements are about this key.
-    pub fn session(&self, key: &str) -> Session {
-        Session::start(self, key)
+    pub fn session(&self, key: &str) -> PsqlSession {
+        PsqlSession::start(self, key)
     }
 
     /// # Errors
@@ -58,8 +58,8 @@ impl Database {
     }
 }
 
-impl Session {
-    fn start(database: &Database, key: &str) -> Self {
+impl PsqlSession {
+    fn start(database: &TestDatabase, key: &str) -> Self {
         let mut command = psql(database);
         let mut child = command
             .arg(format!("--set=key='{key}'"))
@@ -96,10 +96,10 @@ impl Session {
     }
 
     /// The same, where it has to wait.
-    pub fn begin_to_raise(mut self, statement: &str, token: &str) -> Waiting {
+    pub fn begin_to_raise(mut self, statement: &str, token: &str) -> BlockedStatement {
         self.token(token);
         self.write(&format!("{statement}\n{TELL}"));
-        Waiting(self)
+        BlockedStatement(self)
     }
 
     fn token(&mut self, token: &str) {
@@ -118,7 +118,7 @@ impl Session {
     }
 }
 
-impl Waiting {
+impl BlockedStatement {
     /// # Errors
     /// Its SQLSTATE.
     pub fn ended(mut self) -> Result<u64, String> {
@@ -126,7 +126,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Session {
+impl Drop for PsqlSession {
     fn drop(&mut self) {
         // Both fail only for one that is gone already.
         drop((self.child.kill(), self.child.wait()));

@@ -2,16 +2,16 @@
 
 use std::fs;
 
-use super::{Server, programs::give, server::made};
-use crate::terminator::{Authority, Signed};
+use super::{PostgresServer, programs::give, server::made};
+use crate::terminator::{SignedCertificate, TestCa};
 
-impl Server {
+impl PostgresServer {
     /// Over the network it takes only clients that encrypt and show a certificate of this authority, and shows `signed`
     /// itself. Its socket stays open to the test.
     ///
     /// # Panics
     /// If it does not start.
-    pub fn secured(authority: &Authority, signed: &Signed) -> Self {
+    pub fn secured(authority: &TestCa, signed: &SignedCertificate) -> Self {
         const WHO: &str = "local all all trust\nhostssl all all all trust clientcert=verify-ca\n";
         let state = made();
         let (ca, who) = (state.join("ca.pem"), state.join("hba.conf"));

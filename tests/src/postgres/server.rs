@@ -9,24 +9,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::{Child, Signal};
+use fencegate::demo::child::{ChildProcess, Signal};
 
 use super::{
-    Database, USER,
+    TestDatabase, USER,
     programs::{self, program, run, state, unprivileged},
 };
 use crate::patience::PATIENCE;
 
 /// A server with a folder of its own; both go with it. It trusts whoever connects, as [`USER`].
-pub struct Server {
+pub struct PostgresServer {
     state: PathBuf,
     pub(super) settings: Vec<String>,
     pub(super) port: u16,
     /// `None` while it is stopped.
-    pub(super) process: Option<Child>,
+    pub(super) process: Option<ChildProcess>,
 }
 
-impl Server {
+impl PostgresServer {
     /// Blocks for a second or two: until the server serves. `settings` are lines of `postgresql.conf`. It keeps what it
     /// has acknowledged, as in production.
     ///
@@ -62,7 +62,7 @@ impl Server {
         }
     }
 
-    fn spawn(&self) -> Child {
+    fn spawn(&self) -> ChildProcess {
         let mut words = unprivileged(&self.state);
         let front = words.remove(0);
         words.push(program("postgres").display().to_string());
@@ -79,7 +79,7 @@ impl Server {
         for setting in own.iter().chain(&self.settings) {
             words.extend(["-c".to_owned(), setting.clone()]);
         }
-        Child::spawn(front, words).expect("setpriv")
+        ChildProcess::spawn(front, words).expect("setpriv")
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -88,7 +88,7 @@ impl Server {
 
     /// # Panics
     /// If the server does not serve.
-    pub fn fresh_database(&self) -> Database {
+    pub fn fresh_database(&self) -> TestDatabase {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
         self.database("postgres").run(&format!("CREATE DATABASE {name}"));
@@ -96,8 +96,8 @@ impl Server {
     }
 
     /// One that is there.
-    pub fn database(&self, name: &str) -> Database {
-        Database { address: self.address(), name: name.to_owned(), folder: self.state.clone() }
+    pub fn database(&self, name: &str) -> TestDatabase {
+        TestDatabase { address: self.address(), name: name.to_owned(), folder: self.state.clone() }
     }
 
     /// `kill -9`: nothing is written any more, and what was acknowledged is on the disk.
@@ -139,7 +139,7 @@ impl Server {
         self.backends(process).into_iter().for_each(|pid| programs::signal(pid, signal));
     }
 
-    fn backends(&self, process: &Child) -> Vec<u32> {
+    fn backends(&self, process: &ChildProcess) -> Vec<u32> {
         let found = fs::read_dir("/proc").expect("proc(5)").flatten().filter_map(|entry| {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
@@ -152,7 +152,7 @@ impl Server {
 
     /// What it said.
     pub fn log(&self) -> String {
-        self.process.as_ref().map(Child::log).unwrap_or_default()
+        self.process.as_ref().map(ChildProcess::log).unwrap_or_default()
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -160,7 +160,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         drop(self.process.take());
         // It goes with the process at the latest.

@@ -7,14 +7,14 @@ use std::{
 };
 
 use super::{
-    Server, USER,
+    PostgresServer, USER,
     programs::{run, state},
 };
 use crate::patience::PATIENCE;
 
 /// Whether the primary waits for its standby before it acknowledges a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follows {
+pub enum StandbyMode {
     Synchronously,
     /// The last commits may be missing at the standby.
     Later,
@@ -23,12 +23,12 @@ pub enum Follows {
 /// Its name towards the primary.
 const NAME: &str = "standby";
 
-impl Server {
+impl PostgresServer {
     /// A second server that has everything which this one has, and follows it.
     ///
     /// # Panics
     /// If it cannot be made.
-    pub fn standby(&self, follows: Follows) -> Self {
+    pub fn standby(&self, follows: StandbyMode) -> Self {
         let folder = state();
         let source = format!(
             "host={} port={} user={USER} application_name={NAME}",
@@ -46,13 +46,13 @@ impl Server {
             .expect("the primary gives a copy");
         let settings: Vec<&str> = self.settings.iter().map(String::as_str).collect();
         let standby = Self::on(folder, &settings);
-        if follows == Follows::Synchronously {
+        if follows == StandbyMode::Synchronously {
             self.database("postgres").run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{NAME}'"));
             self.database("postgres").run("SELECT pg_reload_conf()");
         }
         let wanted = match follows {
-            Follows::Synchronously => "sync",
-            Follows::Later => "async",
+            StandbyMode::Synchronously => "sync",
+            StandbyMode::Later => "async",
         };
         self.shows("SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'", wanted);
         standby

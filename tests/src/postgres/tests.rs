@@ -17,7 +17,7 @@ fn each_test_has_a_database_of_its_own() {
 
 #[test]
 fn a_server_that_was_killed_has_what_it_acknowledged_and_a_frozen_one_goes_on() {
-    let mut server = Server::start(&[]);
+    let mut server = PostgresServer::start(&[]);
     let database = server.fresh_database();
     database.run(TABLE);
     server.kill();
@@ -34,12 +34,12 @@ fn a_server_that_was_killed_has_what_it_acknowledged_and_a_frozen_one_goes_on() 
 
 #[test]
 fn a_promoted_standby_has_what_it_was_told() {
-    for (follows, expected) in [(Follows::Synchronously, "2"), (Follows::Later, "1")] {
-        let mut primary = Server::start(&[]);
+    for (follows, expected) in [(StandbyMode::Synchronously, "2"), (StandbyMode::Later, "1")] {
+        let mut primary = PostgresServer::start(&[]);
         let database = primary.fresh_database();
         database.run(TABLE);
         let standby = primary.standby(follows);
-        if follows == Follows::Later {
+        if follows == StandbyMode::Later {
             standby.receives_nothing();
         }
         database.run("INSERT INTO t VALUES (2)");

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 /// One line of the log.
 #[derive(Debug, Clone)]
-pub struct Line(Value);
+pub struct LogLine(Value);
 
 /// The samples of `/metrics`: name with labels, and value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Metrics(pub BTreeMap<String, f64>);
+pub struct MetricSamples(pub BTreeMap<String, f64>);
 
-impl Line {
+impl LogLine {
     pub(super) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().map(Self)
     }
@@ -32,7 +32,7 @@ impl Line {
     }
 }
 
-impl Metrics {
+impl MetricSamples {
     pub(super) fn parse(text: &str) -> Self {
         let samples = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let split = |line: &str| {
@@ -69,6 +69,6 @@ mod tests {
     fn a_sample_is_named_with_its_labels() {
         let text = "# HELP a b\n# TYPE a counter\na{route=\"x y\",code=\"200\"} 3\nb 0.5\n";
         let expected = [("a{route=\"x y\",code=\"200\"}".to_owned(), 3.0), ("b".to_owned(), 0.5)];
-        assert_eq!(Metrics::parse(text), Metrics(expected.into()));
+        assert_eq!(MetricSamples::parse(text), MetricSamples(expected.into()));
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, Settings};
+use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperConfig};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -19,31 +19,32 @@ pub struct OwnZooKeeper {
 }
 
 /// One that was stopped, and has its data still.
-pub struct Stopped(OwnZooKeeper);
+pub struct StoppedZooKeeper(OwnZooKeeper);
 
 /// What a server had written down at some time.
-pub struct Backup(TempDir);
+pub struct ZooKeeperBackup(TempDir);
 
 impl OwnZooKeeper {
     /// Blocks for about a second: until the server serves.
     pub fn start() -> Self {
         let data = scratch::place();
-        let server = PrivateZooKeeper::start(data.path(), Settings::default()).expect("ZooKeeper starts");
+        let server =
+            PrivateZooKeeper::start(data.path(), ZooKeeperConfig::default()).expect("ZooKeeper starts");
         Self { server, data }
     }
 
     /// A copy of its data, taken while it is stopped for a moment.
-    pub async fn backed_up(self) -> (Self, Backup) {
+    pub async fn backed_up(self) -> (Self, ZooKeeperBackup) {
         self.stopped(|data| {
             let copy = scratch::place();
             copy_files(&data, copy.path());
-            Backup(copy)
+            ZooKeeperBackup(copy)
         })
         .await
     }
 
     /// As it was when the copy was taken.
-    pub async fn restored(self, backup: &Backup) -> Self {
+    pub async fn restored(self, backup: &ZooKeeperBackup) -> Self {
         let from = backup.0.path().to_owned();
         let restore = move |data: PathBuf| {
             fs::remove_dir_all(&data).expect("our own");
@@ -71,10 +72,10 @@ impl OwnZooKeeper {
     }
 
     /// Whoever is connected is hung up on, and nobody else is answered.
-    pub async fn stop(mut self) -> Stopped {
+    pub async fn stop(mut self) -> StoppedZooKeeper {
         let stopped = spawn_blocking(move || {
             self.server.stop();
-            Stopped(self)
+            StoppedZooKeeper(self)
         });
         stopped.await.expect("no panic")
     }
@@ -91,7 +92,7 @@ impl OwnZooKeeper {
     }
 }
 
-impl Stopped {
+impl StoppedZooKeeper {
     /// On the same port, with the same data.
     pub async fn start_again(mut self) -> OwnZooKeeper {
         let started = spawn_blocking(move || {

@@ -17,18 +17,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const SUPER: (&str, &[u8]) = ("digest", b"super:super");
 
 /// What stands below one root.
-pub struct Tree {
+pub struct ZnodeTree {
     client: Client,
     root: String,
 }
 
 /// Which nodes were made below `/locks`.
-pub struct Followed<'t> {
-    tree: &'t Tree,
+pub struct LockNodeWatch<'t> {
+    tree: &'t ZnodeTree,
     events: PersistentWatcher,
 }
 
-impl Tree {
+impl ZnodeTree {
     /// # Panics
     /// If the server does not serve soon.
     pub async fn connect(server: SocketAddr, root: &str) -> Self {
@@ -81,10 +81,10 @@ impl Tree {
     ///
     /// # Panics
     /// If ZooKeeper does not let us watch.
-    pub async fn follow_locks(&self) -> Followed<'_> {
+    pub async fn follow_locks(&self) -> LockNodeWatch<'_> {
         let path = format!("{}/locks", self.root);
         let events = self.client.watch(&path, AddWatchMode::PersistentRecursive).await;
-        Followed { tree: self, events: events.expect("locks can be watched") }
+        LockNodeWatch { tree: self, events: events.expect("locks can be watched") }
     }
 
     /// The lock nodes of all keys: what holds or waits.
@@ -242,7 +242,7 @@ impl Tree {
     }
 }
 
-impl Followed<'_> {
+impl LockNodeWatch<'_> {
     /// The whole paths of those that were made before this was called.
     pub async fn made(mut self) -> BTreeSet<String> {
         const LAST: &str = "/locks/made-last";
@@ -269,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn a_tree_sees_lock_nodes_come_and_go() {
         let root = fresh_root();
-        let tree = Tree::connect(shared(), &root).await;
+        let tree = ZnodeTree::connect(shared(), &root).await;
         assert_eq!(tree.paths().await, [""; 0]);
         let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
         tree.client.mkdir(&format!("{root}/locks/a7/key"), &persistent).await.expect("made");

@@ -9,12 +9,12 @@ use tower::ServiceExt;
 
 use super::*;
 
-struct Client(Router);
+struct TestClient(Router);
 
-impl Client {
+impl TestClient {
     fn of(compare: Compare, work_time: Duration) -> Self {
-        let book = Book::temporary(work_time).expect("a temporary database");
-        let fields = Fields {
+        let book = LedgerStore::temporary(work_time).expect("a temporary database");
+        let fields = FieldNames {
             token: "fencing-token".parse().unwrap(),
             number: "fencing-number".parse().unwrap(),
             clock_error: None,
@@ -55,7 +55,7 @@ fn token(epoch: u64, dispatch: u32) -> String {
 
 #[tokio::test]
 async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
-    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
     let (old, new) = (token(5, 1), token(6, 1));
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
 
@@ -78,7 +78,7 @@ async fn a_stale_token_is_refused_and_leaves_no_trace_but_the_refusal() {
 
 #[tokio::test]
 async fn a_token_is_good_once_and_each_key_has_its_own_fence() {
-    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
     let one = token(5, 1);
     assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::OK);
     assert_eq!(ledger.debit("a", ("fencing-token", &one), 1).await, StatusCode::PRECONDITION_FAILED);
@@ -91,7 +91,7 @@ async fn a_token_is_good_once_and_each_key_has_its_own_fence() {
 
 #[tokio::test]
 async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
-    let ledger = Client::of(Compare::Number, Duration::ZERO);
+    let ledger = TestClient::of(Compare::Number, Duration::ZERO);
     for (number, expected) in [("9", 200), ("9", 200), ("10", 200), ("9", 412), ("10", 200)] {
         let status = ledger.debit(number, ("fencing-number", number), 1).await;
         assert_eq!(status.as_u16(), expected, "{number}");
@@ -102,7 +102,7 @@ async fn an_equal_number_passes_and_a_smaller_one_is_refused() {
 #[tokio::test]
 async fn readers_share_a_key_and_a_late_reader_or_writer_is_refused() {
     for (compare, field) in [(Compare::Token, "fencing-token"), (Compare::Number, "fencing-number")] {
-        let ledger = Client::of(compare, Duration::ZERO);
+        let ledger = TestClient::of(compare, Duration::ZERO);
         let said = |epoch: u64| match compare {
             Compare::Token => token(epoch, 1),
             _ => epoch.to_string(),
@@ -121,7 +121,7 @@ async fn readers_share_a_key_and_a_late_reader_or_writer_is_refused() {
 
 #[tokio::test]
 async fn without_a_readable_token_nothing_is_executed() {
-    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
     for stamp in [("x-other", "1"), ("fencing-token", "5"), ("fencing-number", "5")] {
         assert_eq!(ledger.debit("a", stamp, 1).await, StatusCode::BAD_REQUEST, "{stamp:?}");
     }
@@ -131,7 +131,7 @@ async fn without_a_readable_token_nothing_is_executed() {
 #[tokio::test]
 async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
     const CLIENTS: u32 = 50;
-    let ledger = Arc::new(Client::of(Compare::Token, Duration::from_millis(1)));
+    let ledger = Arc::new(TestClient::of(Compare::Token, Duration::from_millis(1)));
     let mut clients = tokio::task::JoinSet::new();
     for dispatch in 1..=CLIENTS {
         let ledger = Arc::clone(&ledger);
@@ -161,7 +161,7 @@ async fn fifty_debits_at_once_are_exact_and_their_executions_do_not_overlap() {
 
 #[tokio::test]
 async fn the_naive_service_executes_a_stale_request_and_loses_updates_of_two_at_once() {
-    let ledger = Client::of(Compare::Off, Duration::from_millis(100));
+    let ledger = TestClient::of(Compare::Off, Duration::from_millis(100));
     let (old, new) = (token(5, 1), token(6, 1));
     assert_eq!(ledger.debit("new", ("fencing-token", &new), 100).await, StatusCode::OK);
     assert_eq!(ledger.debit("old", ("fencing-token", &old), 100).await, StatusCode::OK);
@@ -175,7 +175,7 @@ async fn the_naive_service_executes_a_stale_request_and_loses_updates_of_two_at_
 
 #[tokio::test]
 async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
-    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
     let take = async |operation: &str, epoch, quantity| {
         let body = json!({ "operation": operation, "quantity": quantity });
         ledger.post("/v1/skus/lamp/reservations", ("fencing-token", &token(epoch, 1)), body).await
@@ -198,7 +198,7 @@ async fn not_enough_is_told_and_what_was_told_outlives_older_requests() {
 
 #[tokio::test]
 async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
-    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
     let transfer = async |operation: &str, epoch, from: &str, to: &str, amount| {
         let body = json!({ "operation": operation, "from": from, "to": to, "amount": amount });
         ledger.post("/v1/transfers", ("fencing-token", &token(epoch, 1)), body).await
@@ -229,7 +229,7 @@ async fn a_transfer_is_fenced_by_both_accounts_and_happens_as_a_whole_or_not() {
 
 #[tokio::test]
 async fn malformed_orders_are_told_apart_from_refused_ones() {
-    let ledger = Client::of(Compare::Token, Duration::ZERO);
+    let ledger = TestClient::of(Compare::Token, Duration::ZERO);
     let long = "x".repeat(129);
     for (path, body, expected) in [
         ("/v1/accounts/alice/debit", json!({ "operation": "a" }), 400),

@@ -2,11 +2,11 @@
 
 use std::{io, rc::Rc};
 
-use fencegate_policies::plan::{Access, KeysShown, Log};
+use fencegate_policies::plan::{AccessLogTarget, KeyVisibility, LogSettings};
 
 #[cfg(feature = "otlp")]
 use super::otlp;
-use super::{exchange::Exchange, stdout::AccessLog};
+use super::{exchange::RequestRecord, stdout::AccessLog};
 use crate::metrics::Metrics;
 
 /// True if this build can send spans. A policy that asks for them in another build is refused at once.
@@ -14,38 +14,38 @@ pub const SENDS_SPANS: bool = cfg!(feature = "otlp");
 
 /// All receivers of this process. Can be used from any thread, and is cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Tellers {
+pub struct TelemetrySinks {
     log: AccessLog,
     #[cfg(feature = "otlp")]
-    spans: otlp::Exporter,
+    spans: otlp::SpanExporter,
 }
 
 /// The receivers that a plan wants.
 #[derive(Debug)]
-pub struct Audience {
+pub struct PlanSinks {
     /// How keys are shown to them.
-    pub(super) keys: KeysShown,
+    pub(super) keys: KeyVisibility,
     log: Option<AccessLog>,
     #[cfg(feature = "otlp")]
-    spans: Option<otlp::Spans>,
+    spans: Option<otlp::PlanSpanExporter>,
 }
 
-impl Tellers {
+impl TelemetrySinks {
     /// # Errors
     /// The machine has no thread for them.
     pub fn start(metrics: &Metrics) -> io::Result<Self> {
         Ok(Self {
             log: AccessLog::start(metrics),
             #[cfg(feature = "otlp")]
-            spans: otlp::Exporter::start(metrics.spans_lost())?,
+            spans: otlp::SpanExporter::start(metrics.spans_lost())?,
         })
     }
 
     /// `None` if the plan wants no receiver.
-    pub fn audience(&self, log: &Log) -> Option<Rc<Audience>> {
-        let audience = Audience {
+    pub fn audience(&self, log: &LogSettings) -> Option<Rc<PlanSinks>> {
+        let audience = PlanSinks {
             keys: log.keys,
-            log: (log.access == Access::Stdout).then(|| self.log.clone()),
+            log: (log.access == AccessLogTarget::Stdout).then(|| self.log.clone()),
             #[cfg(feature = "otlp")]
             spans: log.traces.as_ref().map(|traces| self.spans.to(traces)),
         };
@@ -59,7 +59,7 @@ impl Tellers {
     }
 }
 
-impl Audience {
+impl PlanSinks {
     #[cfg(feature = "otlp")]
     fn listens(&self) -> bool {
         self.log.is_some() || self.spans.is_some()
@@ -70,7 +70,7 @@ impl Audience {
         self.log.is_some()
     }
 
-    pub(super) fn tell(&self, exchange: &Exchange) {
+    pub(super) fn tell(&self, exchange: &RequestRecord) {
         if let Some(log) = &self.log {
             log.tell(exchange);
         }

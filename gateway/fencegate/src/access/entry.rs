@@ -5,33 +5,33 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use fencegate_http::{body::observer::Observer, peer::Peer};
+use fencegate_http::{body::observer::Observer, peer::ConnectionInfo};
 use hyper::{Method, StatusCode, Uri};
 
 use super::{
-    audience::Audience,
-    exchange::{Answered, Exchange, cut},
+    audience::PlanSinks,
+    exchange::{RequestRecord, ResponseRecord, cut},
 };
 use crate::{
-    notes::Notes,
+    notes::RequestContext,
     refusal::{Outcome, Reason},
 };
 
 /// What is known about one request so far. Dropping it sends the report.
-pub struct Entry {
-    audience: Rc<Audience>,
-    exchange: Exchange,
+pub struct RequestReporter {
+    audience: Rc<PlanSinks>,
+    exchange: RequestRecord,
 }
 
-impl Entry {
+impl RequestReporter {
     pub fn begin(
-        audience: &Rc<Audience>,
+        audience: &Rc<PlanSinks>,
         method: &Method,
         target: &Uri,
-        peer: &Rc<Peer>,
-        notes: &Rc<Notes>,
+        peer: &Rc<ConnectionInfo>,
+        notes: &Rc<RequestContext>,
     ) -> Self {
-        let exchange = Exchange {
+        let exchange = RequestRecord {
             method: method.clone(),
             // The query is left out: it may contain secrets and names.
             path: cut(target.path()),
@@ -51,11 +51,11 @@ impl Entry {
     pub fn answered(&mut self, route: &str, status: StatusCode, outcome: Outcome, reason: Option<Reason>) {
         let after = self.exchange.began.elapsed();
         self.exchange.route = Some(route.to_owned());
-        self.exchange.answered = Some(Answered { status, outcome, reason, after });
+        self.exchange.answered = Some(ResponseRecord { status, outcome, reason, after });
     }
 }
 
-impl Observer for Entry {
+impl Observer for RequestReporter {
     fn gives(&mut self, bytes: usize) {
         self.exchange.sent += bytes as u64;
     }
@@ -65,7 +65,7 @@ impl Observer for Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for RequestReporter {
     fn drop(&mut self) {
         self.audience.tell(&self.exchange);
     }

@@ -5,29 +5,29 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use fencegate_http::peer::Peer;
-use fencegate_policies::{key::listed, plan::KeysShown};
+use fencegate_http::peer::ConnectionInfo;
+use fencegate_policies::{key::listed, plan::KeyVisibility};
 use fencegate_process::shown::digits;
 use hyper::{Method, StatusCode};
 
 use crate::{
-    notes::Notes,
+    notes::RequestContext,
     refusal::{Outcome, Reason},
 };
 
 /// One request and its answer.
-pub(super) struct Exchange {
+pub(super) struct RequestRecord {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) route: Option<String>,
     pub(super) began: Instant,
     pub(super) at: SystemTime,
-    pub(super) peer: Rc<Peer>,
-    pub(super) notes: Rc<Notes>,
+    pub(super) peer: Rc<ConnectionInfo>,
+    pub(super) notes: Rc<RequestContext>,
     /// How its keys may be shown.
-    pub(super) shown: KeysShown,
+    pub(super) shown: KeyVisibility,
     /// `None`: the client went away before there was an answer.
-    pub(super) answered: Option<Answered>,
+    pub(super) answered: Option<ResponseRecord>,
     /// Bytes of the answer's body.
     pub(super) sent: u64,
     /// The whole answer was passed on.
@@ -35,7 +35,7 @@ pub(super) struct Exchange {
 }
 
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct ResponseRecord {
     pub(super) status: StatusCode,
     pub(super) outcome: Outcome,
     pub(super) reason: Option<Reason>,
@@ -45,14 +45,14 @@ pub(super) struct Answered {
 /// The longest text of a client that is logged, in bytes.
 const LONGEST: usize = 512;
 
-impl Exchange {
+impl RequestRecord {
     /// The keys, in the form in which they may be shown.
     pub(super) fn keys(&self) -> Option<String> {
         let keys = listed(self.notes.keys.get()?);
         match self.shown {
-            KeysShown::Plain => Some(cut(&keys)),
-            KeysShown::Hash => Some(digits(&keys)),
-            KeysShown::Off => None,
+            KeyVisibility::Plain => Some(cut(&keys)),
+            KeyVisibility::Hash => Some(digits(&keys)),
+            KeyVisibility::Off => None,
         }
     }
 

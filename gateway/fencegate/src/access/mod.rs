@@ -11,6 +11,6 @@ mod spans;
 mod stdout;
 
 pub use self::{
-    audience::{Audience, SENDS_SPANS, Tellers},
-    entry::Entry,
+    audience::{PlanSinks, SENDS_SPANS, TelemetrySinks},
+    entry::RequestReporter,
 };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_policies::plan::Traces;
+use fencegate_policies::plan::TraceExport;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Request, StatusCode,
@@ -29,14 +29,14 @@ use tokio::{net::TcpStream, sync::mpsc, time::timeout};
 use tracing::{info, warn};
 
 use super::{
-    exchange::Exchange,
+    exchange::RequestRecord,
     spans::{spans_of, text},
 };
 
 /// Takes spans from any thread. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Exporter {
-    queue: mpsc::Sender<Told>,
+pub(super) struct SpanExporter {
+    queue: mpsc::Sender<RequestSpans>,
     lost: IntCounter,
     /// Disconnected when the thread has ended.
     ended: Arc<Mutex<wait::Receiver<()>>>,
@@ -44,15 +44,15 @@ pub(super) struct Exporter {
 
 /// The same exporter, with the settings of one plan.
 #[derive(Debug)]
-pub(super) struct Spans {
-    exporter: Exporter,
-    to: Arc<Traces>,
+pub(super) struct PlanSpanExporter {
+    exporter: SpanExporter,
+    to: Arc<TraceExport>,
 }
 
 /// All of one request.
 #[derive(Debug)]
-struct Told {
-    to: Arc<Traces>,
+struct RequestSpans {
+    to: Arc<TraceExport>,
     spans: Vec<Span>,
 }
 
@@ -69,7 +69,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// The most bytes of an answer; a collector answers with a few words.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-impl Exporter {
+impl SpanExporter {
     /// # Errors
     /// The machine has no thread for it.
     pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
@@ -84,8 +84,8 @@ impl Exporter {
         Ok(Self { queue, lost, ended: Arc::new(Mutex::new(ended)) })
     }
 
-    pub(super) fn to(&self, traces: &Arc<Traces>) -> Spans {
-        Spans { exporter: self.clone(), to: traces.clone() }
+    pub(super) fn to(&self, traces: &Arc<TraceExport>) -> PlanSpanExporter {
+        PlanSpanExporter { exporter: self.clone(), to: traces.clone() }
     }
 
     pub(super) fn finish(self) {
@@ -98,21 +98,21 @@ impl Exporter {
     }
 }
 
-impl Spans {
-    pub(super) fn tell(&self, exchange: &Exchange) {
+impl PlanSpanExporter {
+    pub(super) fn tell(&self, exchange: &RequestRecord) {
         let spans = spans_of(exchange);
         if spans.is_empty() {
             return;
         }
-        if let Err(full) = self.exporter.queue.try_send(Told { to: self.to.clone(), spans }) {
+        if let Err(full) = self.exporter.queue.try_send(RequestSpans { to: self.to.clone(), spans }) {
             self.exporter.lost.inc_by(full.into_inner().spans.len() as u64);
         }
     }
 }
 
 /// Sends all reports. Ends after the last sender has gone.
-async fn send_all(mut told: mpsc::Receiver<Told>, lost: &IntCounter) {
-    let mut line = Line::default();
+async fn send_all(mut told: mpsc::Receiver<RequestSpans>, lost: &IntCounter) {
+    let mut line = CollectorConnection::default();
     let mut batch = Vec::new();
     while told.recv_many(&mut batch, BATCH).await > 0 {
         let more = async { while batch.len() < BATCH && told.recv_many(&mut batch, 1).await > 0 {} };
@@ -127,14 +127,14 @@ async fn send_all(mut told: mpsc::Receiver<Told>, lost: &IntCounter) {
 
 /// The connection to the collector, and whether the last batch was taken.
 #[derive(Default)]
-struct Line {
+struct CollectorConnection {
     connection: Option<(String, SendRequest<Full<Bytes>>)>,
     fails: bool,
 }
 
 /// Why a batch was not taken.
 #[derive(Debug, thiserror::Error)]
-enum NotTaken {
+enum ExportError {
     #[error("connect")]
     Connect(#[from] io::Error),
     #[error("the connection broke")]
@@ -145,9 +145,9 @@ enum NotTaken {
     Unreadable,
 }
 
-impl Line {
+impl CollectorConnection {
     /// How many spans were lost.
-    async fn send(&mut self, batch: &[Told]) -> u64 {
+    async fn send(&mut self, batch: &[RequestSpans]) -> u64 {
         let Some(to) = batch.first().map(|told| told.to.clone()) else { return 0 };
         let count = batch.iter().map(|told| told.spans.len() as u64).sum();
         let sent = timeout(PATIENCE, self.exchange(&to, written(&to, batch))).await;
@@ -170,7 +170,7 @@ impl Line {
     ///
     /// # Cancellation
     /// The connection is closed: a late answer would be taken for the answer to the next batch.
-    async fn exchange(&mut self, to: &Traces, batch: Bytes) -> Result<u64, NotTaken> {
+    async fn exchange(&mut self, to: &TraceExport, batch: Bytes) -> Result<u64, ExportError> {
         let known = self.connection.take().filter(|(name, line)| *name == to.collector && !line.is_closed());
         let mut line = match known {
             Some((_, line)) => line,
@@ -183,10 +183,10 @@ impl Line {
             .expect("the plan holds an authority");
         line.ready().await?;
         let (head, body) = line.send_request(request).await?.into_parts();
-        let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|_| NotTaken::Unreadable)?;
+        let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|_| ExportError::Unreadable)?;
         self.connection = Some((to.collector.clone(), line));
         if !head.status.is_success() {
-            return Err(NotTaken::Refused(head.status));
+            return Err(ExportError::Refused(head.status));
         }
         // An answer that cannot be read still means that the collector has taken the spans.
         let answer = ExportTraceServiceResponse::decode(body.to_bytes()).unwrap_or_default();
@@ -195,7 +195,7 @@ impl Line {
     }
 }
 
-async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, NotTaken> {
+async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, ExportError> {
     let stream = TcpStream::connect(collector).await?;
     let (line, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The connection task ends when its other half is dropped. Errors reach whoever waits for an answer.
@@ -203,7 +203,7 @@ async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, NotTaken> 
     Ok(line)
 }
 
-fn written(to: &Traces, batch: &[Told]) -> Bytes {
+fn written(to: &TraceExport, batch: &[RequestSpans]) -> Bytes {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let scope = InstrumentationScope {
         name: "fencegate".to_owned(),

@@ -9,14 +9,14 @@ use opentelemetry_proto::tonic::{
     trace::v1::{Span, Status, span::SpanKind, status::StatusCode as Verdict},
 };
 
-use super::exchange::Exchange;
+use super::exchange::RequestRecord;
 use crate::{
     refusal::{Outcome, Reason},
     trace::Trace,
 };
 
 /// The spans of one request; empty if its trace is not recorded.
-pub(super) fn spans_of(exchange: &Exchange) -> Vec<Span> {
+pub(super) fn spans_of(exchange: &RequestRecord) -> Vec<Span> {
     let Some(trace) = exchange.notes.trace.get().filter(Trace::is_recorded) else { return Vec::new() };
     let mut spans = vec![request(exchange, &trace)];
     spans.extend(lock(exchange, &trace));
@@ -24,7 +24,7 @@ pub(super) fn spans_of(exchange: &Exchange) -> Vec<Span> {
     spans
 }
 
-fn request(exchange: &Exchange, trace: &Trace) -> Span {
+fn request(exchange: &RequestRecord, trace: &Trace) -> Span {
     let route = exchange.route.as_deref();
     let (method, verb) = method(&exchange.method);
     let name = route.map_or_else(|| verb.to_owned(), |route| format!("{verb} {route}"));
@@ -54,7 +54,7 @@ fn request(exchange: &Exchange, trace: &Trace) -> Span {
 }
 
 /// `None` if the lock was here already.
-fn lock(exchange: &Exchange, trace: &Trace) -> Option<Span> {
+fn lock(exchange: &RequestRecord, trace: &Trace) -> Option<Span> {
     let began = exchange.notes.asked.get()?.into_std();
     // Without a grant the wait ended with the answer that refuses, or when the client left.
     let waited = exchange.notes.waited.get().unwrap_or_else(|| answered(exchange, began));
@@ -63,7 +63,7 @@ fn lock(exchange: &Exchange, trace: &Trace) -> Option<Span> {
 }
 
 /// The last sending. `None` where nothing was sent.
-fn upstream(exchange: &Exchange, trace: &Trace) -> Option<Span> {
+fn upstream(exchange: &RequestRecord, trace: &Trace) -> Option<Span> {
     let sent = exchange.notes.sent.borrow();
     let (began, upstream) = sent.as_ref()?;
     let began = began.into_std();
@@ -98,7 +98,7 @@ fn upstream(exchange: &Exchange, trace: &Trace) -> Option<Span> {
 
 /// A span below the request, with an id of its own.
 fn span(
-    exchange: &Exchange,
+    exchange: &RequestRecord,
     trace: &Trace,
     name: String,
     attributes: impl IntoIterator<Item = Option<KeyValue>>,
@@ -121,7 +121,7 @@ fn span(
 }
 
 /// The time from then to the answer; to now if there was none.
-fn answered(exchange: &Exchange, from: Instant) -> Duration {
+fn answered(exchange: &RequestRecord, from: Instant) -> Duration {
     let end =
         exchange.answered.as_ref().map_or_else(Instant::now, |answered| exchange.began + answered.after);
     end.saturating_duration_since(from)

@@ -7,7 +7,7 @@ use fencegate_process::log_writer::{FlushGuard, NonBlocking, queued_stdout};
 use humantime::format_rfc3339_millis;
 use serde::Serialize;
 
-use super::exchange::Exchange;
+use super::exchange::RequestRecord;
 use crate::{
     metrics::Metrics,
     refusal::{Outcome, Reason},
@@ -28,8 +28,8 @@ impl AccessLog {
         Self { lines, _writes: Arc::new(writes) }
     }
 
-    pub(super) fn tell(&self, exchange: &Exchange) {
-        let mut line = serde_json::to_vec(&Line::of(exchange)).expect("plain fields serialise");
+    pub(super) fn tell(&self, exchange: &RequestRecord) {
+        let mut line = serde_json::to_vec(&AccessLogLine::of(exchange)).expect("plain fields serialise");
         line.push(b'\n');
         // Never fails: a line that finds no room is counted.
         self.lines.clone().write_all(&line).ok();
@@ -44,7 +44,7 @@ impl fmt::Debug for AccessLog {
 
 /// An absent field is unknown, or has no meaning for this request.
 #[derive(Serialize)]
-struct Line<'a> {
+struct AccessLogLine<'a> {
     ts: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
@@ -93,8 +93,8 @@ struct Line<'a> {
     complete: bool,
 }
 
-impl<'a> Line<'a> {
-    fn of(exchange: &'a Exchange) -> Self {
+impl<'a> AccessLogLine<'a> {
+    fn of(exchange: &'a RequestRecord) -> Self {
         let notes = &exchange.notes;
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
         let trace = notes.trace.get();

@@ -8,24 +8,24 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use fencegate_lock::once::unresolved::Unresolved;
+use fencegate_lock::once::unresolved::UnresolvedOperation;
 use fencegate_lock::tenures::{
-    question::{Resolution, Resolved},
-    survey::{Order, Select},
+    question::{ResolveOutcome, ResolveRequest},
+    survey::{ListFilter, ListOrder},
 };
 use serde::Deserialize;
 
 use super::{
     breaking,
     effective::Effective,
-    fault::{Fault, Word},
-    replies::{Done, DrainBegun, Looked, ResolvedOperation, draining, resolved},
+    fault::{ApiError, ApiErrorCode},
+    replies::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, draining, resolved},
 };
 use crate::admin::{
-    deed::Deed,
-    documents::{self, Contention, HotKey, Locks, Members, One, Operations, Unfinished, millis},
-    gateway_seen::GatewaySeen,
-    input::{Given, Named, Queried, ResolvedAs, parsed},
+    deed::AuditAction,
+    documents::{self, Contention, HotKey, LockDetail, Locks, Members, Operations, Unfinished, millis},
+    gateway_seen::GatewayState,
+    input::{BodyBytes, PathParam, QueryParams, ResolvedAs, parsed},
 };
 use crate::metrics::Reloaded;
 
@@ -33,7 +33,7 @@ use crate::metrics::Reloaded;
 const MOST: usize = 1000;
 const USUAL: usize = 100;
 
-pub(super) fn routes() -> Router<GatewaySeen> {
+pub(super) fn routes() -> Router<GatewayState> {
     Router::new()
         .route("/jwks.json", get(jwks))
         .route("/api/v1/locks", get(locks))
@@ -48,15 +48,17 @@ pub(super) fn routes() -> Router<GatewaySeen> {
         .route("/api/v1/drain", post(drain))
 }
 
-async fn jwks(State(seen): State<GatewaySeen>) -> Result<([(HeaderName, &'static str); 1], String), Fault> {
-    let none = || Fault::new(Word::NotFound, "the policy has no `tickets`, so there are no keys");
+async fn jwks(
+    State(seen): State<GatewayState>,
+) -> Result<([(HeaderName, &'static str); 1], String), ApiError> {
+    let none = || ApiError::new(ApiErrorCode::NotFound, "the policy has no `tickets`, so there are no keys");
     let jwks = seen.jwks.ok_or_else(none)?;
     Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
 }
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(crate) struct LocksPage {
+pub(crate) struct LockListQuery {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     limit: Option<u32>,
     /// The last key of the list before.
@@ -70,37 +72,40 @@ pub(crate) struct LocksPage {
     by_interest: bool,
 }
 
-async fn locks(State(seen): State<GatewaySeen>, Queried(page): Queried<LocksPage>) -> Looked<Locks> {
+async fn locks(
+    State(seen): State<GatewayState>,
+    QueryParams(page): QueryParams<LockListQuery>,
+) -> QueryResult<Locks> {
     let names = seen.names();
     let after = page.after.map(|after| seen.position(&after)).transpose()?;
-    let survey = seen.keeper.survey(Select {
+    let survey = seen.keeper.survey(ListFilter {
         after: after.as_ref(),
         wanted: page.wanted,
         limit: page.limit.map_or(USUAL, at_most),
-        order: if page.by_interest { Order::Interest } else { Order::Key },
+        order: if page.by_interest { ListOrder::Interest } else { ListOrder::Key },
     });
     Ok(Json(documents::locks(&seen.name, survey, names)))
 }
 
-async fn one(State(seen): State<GatewaySeen>, Named(key): Named) -> Looked<One> {
+async fn one(State(seen): State<GatewayState>, PathParam(key): PathParam) -> QueryResult<LockDetail> {
     seen.one(&key).await.map(Json)
 }
 
-impl GatewaySeen {
-    pub(super) async fn one(&self, text: &str) -> Result<One, Fault> {
+impl GatewayState {
+    pub(super) async fn one(&self, text: &str) -> Result<LockDetail, ApiError> {
         let names = self.names();
         let key = self.meant(text)?;
         let line = self.keeper.line_of(&key, self.in_force.site(&key)).await;
         let here = self.keeper.look_at(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
             let said = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
-            return Err(Fault::new(Word::NotFound, said));
+            return Err(ApiError::new(ApiErrorCode::NotFound, said));
         }
         let (line, line_error) = match line {
             Ok(line) => (Some(line), None),
             Err(untold) => (None, Some(untold.to_string())),
         };
-        Ok(One {
+        Ok(LockDetail {
             gateway: self.name.to_string(),
             says: documents::says(&self.name, here.as_ref(), line.as_deref()),
             key: names.of(&key),
@@ -115,14 +120,14 @@ impl GatewaySeen {
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(crate) struct Hottest {
+pub(crate) struct HotKeyQuery {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     top: Option<u32>,
 }
 
 async fn contention(
-    State(seen): State<GatewaySeen>,
-    Queried(Hottest { top }): Queried<Hottest>,
+    State(seen): State<GatewayState>,
+    QueryParams(HotKeyQuery { top }): QueryParams<HotKeyQuery>,
 ) -> Json<Contention> {
     Json(seen.contention(top.map_or(20, at_most)))
 }
@@ -132,7 +137,7 @@ fn at_most(asked: u32) -> usize {
     usize::try_from(asked).unwrap_or(MOST).min(MOST)
 }
 
-impl GatewaySeen {
+impl GatewayState {
     pub(super) fn contention(&self, top: usize) -> Contention {
         let names = self.names();
         let (hot, since) = self.hot.top(top);
@@ -149,19 +154,19 @@ impl GatewaySeen {
     }
 }
 
-async fn config(State(seen): State<GatewaySeen>) -> Json<Effective> {
+async fn config(State(seen): State<GatewayState>) -> Json<Effective> {
     Json(Effective::of(&seen.in_force.plan()))
 }
 
-async fn members(State(seen): State<GatewaySeen>) -> Looked<Members> {
+async fn members(State(seen): State<GatewayState>) -> QueryResult<Members> {
     let members = seen.keeper.members().await?;
     Ok(Json(Members { gateway: seen.name.to_string(), sessions: seen.keeper.sessions(), members }))
 }
 
-async fn operations(State(seen): State<GatewaySeen>) -> Looked<Operations> {
+async fn operations(State(seen): State<GatewayState>) -> QueryResult<Operations> {
     let names = seen.names();
     let open = seen.keeper.operations().await?;
-    let unfinished = |open: Unresolved| {
+    let unfinished = |open: UnresolvedOperation| {
         let record = open.record;
         Unfinished {
             reference: open.reference,
@@ -187,41 +192,42 @@ pub(crate) struct ResolveAtGateway {
 }
 
 async fn resolve(
-    State(seen): State<GatewaySeen>,
-    Named(reference): Named,
-    body: Given,
-) -> Done<ResolvedOperation> {
+    State(seen): State<GatewayState>,
+    PathParam(reference): PathParam,
+    body: BodyBytes,
+) -> ActionResult<ResolvedOperation> {
     let ResolveAtGateway { outcome, force } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
     Ok(resolved(did, reference))
 }
 
-impl GatewaySeen {
+impl GatewayState {
     pub(super) async fn resolve(
         &self,
         reference: &str,
         outcome: ResolvedAs,
         force: bool,
-    ) -> Result<Deed, Fault> {
+    ) -> Result<AuditAction, ApiError> {
         let done = outcome == ResolvedAs::Done;
         let within = self.in_force.plan().longest_dispatch();
-        let resolution = Resolution { reference: reference.to_owned(), done, force, within };
+        let resolution = ResolveRequest { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
-        let resolved = self.keeper.resolve(resolution).await.map_err(|untold| match Fault::from(untold) {
-            nothing if nothing.word == Word::Away => nothing,
-            perhaps => perhaps.having(Deed(format!("may have resolved operation {how}"))),
-        })?;
+        let resolved =
+            self.keeper.resolve(resolution).await.map_err(|untold| match ApiError::from(untold) {
+                nothing if nothing.word == ApiErrorCode::Away => nothing,
+                perhaps => perhaps.having(AuditAction(format!("may have resolved operation {how}"))),
+            })?;
         match resolved {
-            Resolved::Written => Ok(Deed(format!("resolved operation {how}"))),
-            Resolved::NotFound(said) => Err(Fault::new(Word::NotFound, said)),
-            Resolved::MayRun(said) => Err(Fault::new(Word::Force, said)),
+            ResolveOutcome::Written => Ok(AuditAction(format!("resolved operation {how}"))),
+            ResolveOutcome::NotFound(said) => Err(ApiError::new(ApiErrorCode::NotFound, said)),
+            ResolveOutcome::MayRun(said) => Err(ApiError::new(ApiErrorCode::Force, said)),
         }
     }
 }
 
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(crate) struct Dry {
+pub(crate) struct ReloadQuery {
     #[serde(default)]
     dry_run: bool,
     /// Also compare the file with other gateways; only for a dry run.
@@ -231,30 +237,30 @@ pub(crate) struct Dry {
 
 /// 200 if the file is in force, or would be; 422 if it has mistakes, and then nothing has changed.
 async fn reload(
-    State(seen): State<GatewaySeen>,
-    Queried(Dry { dry_run, fleet }): Queried<Dry>,
-) -> Result<Response, Fault> {
-    let stopping = || Fault::new(Word::Away, "the gateway is stopping");
+    State(seen): State<GatewayState>,
+    QueryParams(ReloadQuery { dry_run, fleet }): QueryParams<ReloadQuery>,
+) -> Result<Response, ApiError> {
+    let stopping = || ApiError::new(ApiErrorCode::Away, "the gateway is stopping");
     if fleet && !dry_run {
-        return Err(Fault::new(Word::Malformed, "`fleet` is told of a dry run only"));
+        return Err(ApiError::new(ApiErrorCode::Malformed, "`fleet` is told of a dry run only"));
     }
     let mut report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
     if fleet && report.result != Reloaded::Refused {
         match seen.commands.compare().await.ok_or_else(stopping)? {
             Ok(fleet) => report.fleet = Some(fleet),
-            Err(why) => return Err(Fault::new(Word::Away, format!("the other gateways: {why}"))),
+            Err(why) => return Err(ApiError::new(ApiErrorCode::Away, format!("the other gateways: {why}"))),
         }
     }
     let status = match report.result {
         Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
         Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
     };
-    let did = Deed(format!("reload: {}", report.result.word()));
+    let did = AuditAction(format!("reload: {}", report.result.word()));
     Ok((status, Extension(did), Json(report)).into_response())
 }
 
 /// As SIGTERM: the process ends when everything that runs has ended.
-async fn drain(State(seen): State<GatewaySeen>) -> (StatusCode, Extension<Deed>, Json<DrainBegun>) {
+async fn drain(State(seen): State<GatewayState>) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     seen.commands.drain();
     draining()
 }

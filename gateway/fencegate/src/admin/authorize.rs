@@ -24,23 +24,23 @@ use fencegate_policies::{host::CanonicalHost, plan};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::fault::{Fault, Word};
+use super::fault::{ApiError, ApiErrorCode};
 use crate::{
-    admin::deed::Deed,
-    bearer::{BadBearer, Bearer},
+    admin::deed::AuditAction,
+    bearer::{BearerToken, BearerTokenError},
 };
 
 /// The credentials that every caller must show.
 #[derive(Debug, Clone)]
-pub struct Door {
-    admin: Arc<plan::Admin>,
+pub struct AdminAuth {
+    admin: Arc<plan::AdminListener>,
     /// `None`: no token is required.
-    pub(super) bearer: Option<Bearer>,
+    pub(super) bearer: Option<BearerToken>,
 }
 
 /// The connection of a request.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct AdminConnection {
     pub address: IpAddr,
     /// The name in the verified certificate of the caller.
     pub certificate: Option<Arc<str>>,
@@ -76,8 +76,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Lets a request in, or refuses it. A request that changes something leaves one line in the log, whatever its
 /// result.
-pub async fn pass(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<Caller>().cloned().expect("set with the connection");
+pub async fn pass(State(door): State<AdminAuth>, mut request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<AdminConnection>().cloned().expect("set with the connection");
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let changes = !matches!(method, Method::GET | Method::HEAD);
     let admitted = door.admit(&request, &caller, changes);
@@ -105,15 +105,16 @@ pub async fn pass(State(door): State<Door>, mut request: Request, next: Next) ->
 }
 
 fn failed() -> Response {
-    Fault::new(Word::Unknown, "it went wrong on the way; it may have been done: look again").into_response()
+    ApiError::new(ApiErrorCode::Unknown, "it went wrong on the way; it may have been done: look again")
+        .into_response()
 }
 
 fn late() -> Response {
-    Fault::new(Word::Late, "no answer in time; what was asked for may go on").into_response()
+    ApiError::new(ApiErrorCode::Late, "no answer in time; what was asked for may go on").into_response()
 }
 
-fn audit(principal: &str, caller: &Caller, method: &Method, path: &str, answer: &Response) {
-    let did = answer.extensions().get::<Deed>().map(|did| did.0.as_str());
+fn audit(principal: &str, caller: &AdminConnection, method: &Method, path: &str, answer: &Response) {
+    let did = answer.extensions().get::<AuditAction>().map(|did| did.0.as_str());
     let (status, peer) = (answer.status().as_u16(), caller.address);
     // A path can contain a key. The handler's own description names the key only as the policy allows.
     let asked = did.map_or_else(|| action(path), str::to_owned);
@@ -168,26 +169,35 @@ const VERBS: [&str; 4] = ["break", "forget", "resolve", "revoke"];
 /// No path of ours has more parts.
 const MOST_PARTS: usize = 8;
 
-impl Door {
+impl AdminAuth {
     /// # Errors
     /// The token cannot be read.
-    pub fn of(admin: &plan::Admin) -> Result<Self, BadBearer> {
-        let bearer = admin.bearer.as_deref().map(Bearer::open).transpose()?;
+    pub fn of(admin: &plan::AdminListener) -> Result<Self, BearerTokenError> {
+        let bearer = admin.bearer.as_deref().map(BearerToken::open).transpose()?;
         Ok(Self { admin: Arc::new(admin.clone()), bearer })
     }
 
-    fn admit(&self, request: &Request, caller: &Caller, changes: bool) -> Result<Principal, Fault> {
-        let host = host(request).ok_or_else(|| Fault::new(Word::Host, "one Host field, and only one"))?;
+    fn admit(
+        &self,
+        request: &Request,
+        caller: &AdminConnection,
+        changes: bool,
+    ) -> Result<Principal, ApiError> {
+        let host =
+            host(request).ok_or_else(|| ApiError::new(ApiErrorCode::Host, "one Host field, and only one"))?;
         if !self.is_meant_by(host) {
             let said = format!(
                 "this listener is not called `{}`: its names are addresses, `localhost`, and those of `admin.hosts`",
                 host.escape_debug()
             );
-            return Err(Fault::new(Word::Host, said));
+            return Err(ApiError::new(ApiErrorCode::Host, said));
         }
         let principal = self.principal(request, caller)?;
         if changes && !is_from_here(request.headers(), host, caller.secured) {
-            return Err(Fault::new(Word::CrossOrigin, "a page of another origin may change nothing here"));
+            return Err(ApiError::new(
+                ApiErrorCode::CrossOrigin,
+                "a page of another origin may change nothing here",
+            ));
         }
         Ok(principal)
     }
@@ -196,14 +206,16 @@ impl Door {
         CanonicalHost::parse(host).is_ok_and(|host| self.admin.is_meant_by(&host))
     }
 
-    fn principal(&self, request: &Request, caller: &Caller) -> Result<Principal, Fault> {
+    fn principal(&self, request: &Request, caller: &AdminConnection) -> Result<Principal, ApiError> {
         if let Some(bearer) = &self.bearer {
             let shown = presented(request.headers());
             match shown {
                 Some(shown) if bearer.is(&shown) => return Ok(Principal("bearer".into())),
                 _ if OPEN.contains(&request.uri().path()) => {}
-                Some(_) => return Err(Fault::new(Word::Credentials, "not the token that is asked for")),
-                None => return Err(Fault::new(Word::Credentials, "a bearer token is asked for")),
+                Some(_) => {
+                    return Err(ApiError::new(ApiErrorCode::Credentials, "not the token that is asked for"));
+                }
+                None => return Err(ApiError::new(ApiErrorCode::Credentials, "a bearer token is asked for")),
             }
         }
         Ok(Principal(match &caller.certificate {

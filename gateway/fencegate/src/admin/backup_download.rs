@@ -17,8 +17,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use fencegate_guard::{Guard, NotBackedUp, store::backup::Header};
-use fencegate_process::{failpoint, said::Brief};
+use fencegate_guard::{BackupError, Guard, store::backup::BackupHeader};
+use fencegate_process::{failpoint, said::HumanDuration};
 use futures_util::stream::unfold;
 use tokio::{
     runtime::Handle,
@@ -30,12 +30,12 @@ use tracing::{info, warn};
 
 use super::{
     authorize::Principal,
-    deed::Deed,
-    fault::{Fault, Word},
-    outcomes::guard_seen::GuardSeen,
+    deed::AuditAction,
+    fault::{ApiError, ApiErrorCode},
+    outcomes::guard_seen::GuardState,
 };
 
-pub(super) fn routes() -> Router<GuardSeen> {
+pub(super) fn routes() -> Router<GuardState> {
     Router::new().route("/api/v1/backup", post(backup))
 }
 
@@ -49,16 +49,17 @@ const LONGEST: Duration = Duration::from_secs(300);
 const AHEAD: usize = 2;
 
 async fn backup(
-    State(seen): State<GuardSeen>,
+    State(seen): State<GuardState>,
     Extension(principal): Extension<Principal>,
-) -> Result<Response, Fault> {
+) -> Result<Response, ApiError> {
     if !principal.is_known() {
         let said = "it asks nobody who they are, and a backup has kept answers and every key in it; write \
                     `auth: {bearer_file: FILE}` into `admin` of the guard's file, or take it with `--offline` from a \
                     guard that is stopped";
-        return Err(Fault::new(Word::Open, said));
+        return Err(ApiError::new(ApiErrorCode::Open, said));
     }
-    let busy = || Fault::new(Word::Away, "another backup is being made; try again when it has ended");
+    let busy =
+        || ApiError::new(ApiErrorCode::Away, "another backup is being made; try again when it has ended");
     let only = seen.backups.clone().try_acquire_owned().map_err(|_| busy())?;
     let (to, mut parts) = mpsc::channel(AHEAD);
     let (guard, runtime) = (seen.guard.clone(), Handle::current());
@@ -71,42 +72,43 @@ async fn backup(
         }
         drop(only);
     });
-    let first = parts.recv().await.ok_or_else(|| Fault::new(Word::Away, "the backup ended unmade"))??;
+    let first =
+        parts.recv().await.ok_or_else(|| ApiError::new(ApiErrorCode::Away, "the backup ended unmade"))??;
     let rest = unfold((Some(first), parts), async |(first, mut parts)| {
         let part = match first {
             Some(first) => Ok(first),
-            None => parts.recv().await?.map_err(|fault: Fault| io::Error::other(fault.said)),
+            None => parts.recv().await?.map_err(|fault: ApiError| io::Error::other(fault.said)),
         };
         Some((part, (None, parts)))
     });
-    let did = Deed("backup of the store".into());
+    let did = AuditAction("backup of the store".into());
     let body = Body::from_stream(rest);
     Ok((Extension(did), [(CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
-fn made(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), Fault> {
+fn made(guard: &Guard, mut receiver: BackupReceiver) -> Result<(), ApiError> {
     let began = Instant::now();
     match guard.back_up(&mut receiver) {
         Ok(header) => {
-            let Header { marks, operations, highest, .. } = header;
-            info!(keys = marks, operations, highest, took = %Brief(began.elapsed()), "guard.backed_up");
+            let BackupHeader { marks, operations, highest, .. } = header;
+            info!(keys = marks, operations, highest, took = %HumanDuration(began.elapsed()), "guard.backed_up");
             Ok(())
         }
-        Err(NotBackedUp::Shared) => Err(Fault::new(
-            Word::Elsewhere,
+        Err(BackupError::Shared) => Err(ApiError::new(
+            ApiErrorCode::Elsewhere,
             "FG0613: the store is a PostgreSQL that guards share, and is backed up with its own tools; see `fencegate \
              explain FG0613`",
         )),
-        Err(NotBackedUp::NotCopied(why)) => {
+        Err(BackupError::Copy(why)) => {
             warn!(%why, "guard.not_backed_up");
-            Err(Fault::new(Word::Away, why.to_string()))
+            Err(ApiError::new(ApiErrorCode::Away, why.to_string()))
         }
     }
 }
 
 /// The receiver of the backup, as a target for the reader of the store.
 struct BackupReceiver {
-    to: Sender<Result<Bytes, Fault>>,
+    to: Sender<Result<Bytes, ApiError>>,
     runtime: Handle,
     until: Instant,
 }

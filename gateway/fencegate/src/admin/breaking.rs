@@ -2,18 +2,18 @@
 //! lost.
 
 use axum::{Extension, Json, extract::State};
-use fencegate_lock::tenures::question::{Broken, LineEntry, Untold};
+use fencegate_lock::tenures::question::{AdminQueryError, BreakOutcome, LineEntry};
 use serde::Deserialize;
 
 use super::{
-    fault::{Fault, Word},
-    replies::Done,
+    fault::{ApiError, ApiErrorCode},
+    replies::ActionResult,
 };
 use crate::admin::{
-    deed::Deed,
+    deed::AuditAction,
     documents::BrokenLock,
-    gateway_seen::GatewaySeen,
-    input::{Given, Named, parsed},
+    gateway_seen::GatewayState,
+    input::{BodyBytes, PathParam, parsed},
 };
 
 /// The request of an operator to break a lock.
@@ -31,31 +31,31 @@ pub(crate) struct Breaking {
 }
 
 pub(super) async fn break_lock(
-    State(seen): State<GatewaySeen>,
-    Named(key): Named,
-    body: Given,
-) -> Done<BrokenLock> {
+    State(seen): State<GatewayState>,
+    PathParam(key): PathParam,
+    body: BodyBytes,
+) -> ActionResult<BrokenLock> {
     let breaking: Breaking = parsed(&body)?;
     let (did, broken) = seen.break_lock(&key, breaking).await?;
     Ok((Extension(did), Json(BrokenLock { broken, key })))
 }
 
-impl GatewaySeen {
+impl GatewayState {
     /// The nodes that were removed.
     pub(super) async fn break_lock(
         &self,
         text: &str,
         breaking: Breaking,
-    ) -> Result<(Deed, Vec<LineEntry>), Fault> {
+    ) -> Result<(AuditAction, Vec<LineEntry>), ApiError> {
         let Breaking { confirm, holder, force } = breaking;
         let names = self.names();
         let key = self.meant(text)?;
         if confirm != text {
-            return Err(Fault::new(Word::Confirm, "say the key once more in `confirm`"));
+            return Err(ApiError::new(ApiErrorCode::Confirm, "say the key once more in `confirm`"));
         }
         if !force && !self.in_force.all_compare(&key) {
-            return Err(Fault::new(
-                Word::Force,
+            return Err(ApiError::new(
+                ApiErrorCode::Force,
                 "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
                  once; say `force` if that is better than waiting",
             ));
@@ -66,30 +66,30 @@ impl GatewaySeen {
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
         if meant.is_empty() {
             let said = "nobody holds it, or not the one that was meant any more; look again";
-            return Err(Fault::new(Word::Changed, said));
+            return Err(ApiError::new(ApiErrorCode::Changed, said));
         }
         let mut broken: Vec<LineEntry> = Vec::new();
         for one in meant {
             let done = match self.keeper.break_lock(&key, self.in_force.site(&key), one.node.clone()).await {
-                Ok(Broken::Gone) => {
+                Ok(BreakOutcome::Gone) => {
                     broken.push(one);
                     continue;
                 }
-                Ok(Broken::NotHolding) => continue,
-                Ok(Broken::Unknown) => Untold::Unknown,
+                Ok(BreakOutcome::NotHolding) => continue,
+                Ok(BreakOutcome::Unknown) => AdminQueryError::Unknown,
                 Err(untold) => untold,
             };
             return Err(stopped_at(&one, done, &broken, &names.of(&key)));
         }
-        let did = Deed(format!("broke {}: {}", names.of(&key), named(&broken)));
+        let did = AuditAction(format!("broke {}: {}", names.of(&key), named(&broken)));
         if broken.is_empty() {
-            return Err(Fault::new(Word::Changed, "it was given back in the meantime"));
+            return Err(ApiError::new(ApiErrorCode::Changed, "it was given back in the meantime"));
         }
         Ok((did, broken))
     }
 
     /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
-    pub(super) fn compares(&self, text: &str) -> Result<bool, Fault> {
+    pub(super) fn compares(&self, text: &str) -> Result<bool, ApiError> {
         let key = self.meant(text)?;
         Ok(self.in_force.all_compare(&key))
     }
@@ -101,17 +101,18 @@ fn named(nodes: &[LineEntry]) -> String {
 }
 
 /// Some nodes were removed, the fate of one is unknown, and the others were not tried.
-fn stopped_at(one: &LineEntry, untold: Untold, broken: &[LineEntry], key: &str) -> Fault {
-    let (last, fault) = (named(std::slice::from_ref(one)), Fault::from(untold));
-    let nothing = fault.word == Word::Away;
+fn stopped_at(one: &LineEntry, untold: AdminQueryError, broken: &[LineEntry], key: &str) -> ApiError {
+    let (last, fault) = (named(std::slice::from_ref(one)), ApiError::from(untold));
+    let nothing = fault.word == ApiErrorCode::Away;
     let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
     match (broken, nothing) {
         ([], true) => fault,
-        ([], false) => fault.having(Deed(format!("may have broken {key}: {last}"))),
+        ([], false) => fault.having(AuditAction(format!("may have broken {key}: {last}"))),
         (broken, _) => {
             let broken = named(broken);
             let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.said);
-            Fault::new(Word::Unknown, said).having(Deed(format!("broke {key}: {broken}; {of_the_last}")))
+            ApiError::new(ApiErrorCode::Unknown, said)
+                .having(AuditAction(format!("broke {key}: {broken}; {of_the_last}")))
         }
     }
 }
@@ -142,11 +143,17 @@ mod tests {
             let fault = stopped_at(&other, untold, broken, "k");
             (fault.word, fault.did.map(|did| did.0).unwrap_or_default())
         };
-        assert_eq!(did(Untold::Away, &[]), (Word::Away, String::new()));
-        assert_eq!(did(Untold::Unknown, &[]), (Word::Unknown, "may have broken k: other of gw-2".into()));
+        assert_eq!(did(AdminQueryError::NoSession, &[]), (ApiErrorCode::Away, String::new()));
+        assert_eq!(
+            did(AdminQueryError::Unknown, &[]),
+            (ApiErrorCode::Unknown, "may have broken k: other of gw-2".into())
+        );
         let partly = "broke k: one of gw-2; not other of gw-2";
-        assert_eq!(did(Untold::Away, &one), (Word::Unknown, partly.into()));
+        assert_eq!(did(AdminQueryError::NoSession, &one), (ApiErrorCode::Unknown, partly.into()));
         let perhaps = "broke k: one of gw-2; perhaps other of gw-2";
-        assert_eq!(did(Untold::Late(std::time::Duration::ZERO), &one), (Word::Unknown, perhaps.into()));
+        assert_eq!(
+            did(AdminQueryError::Timeout(std::time::Duration::ZERO), &one),
+            (ApiErrorCode::Unknown, perhaps.into())
+        );
     }
 }

@@ -22,7 +22,7 @@ pub struct ReloadReport {
 
 /// A command of an operator to the process.
 #[derive(Debug)]
-pub enum Command {
+pub enum AdminCommand {
     /// Read the file again.
     Reload {
         /// Only report what would change.
@@ -37,31 +37,31 @@ pub enum Command {
 
 /// Takes commands to the process, from any thread.
 #[derive(Debug, Clone)]
-pub struct Commands(mpsc::UnboundedSender<Command>);
+pub struct CommandSender(mpsc::UnboundedSender<AdminCommand>);
 
-pub fn channel() -> (Commands, mpsc::UnboundedReceiver<Command>) {
+pub fn channel() -> (CommandSender, mpsc::UnboundedReceiver<AdminCommand>) {
     let (commands, given) = mpsc::unbounded_channel();
-    (Commands(commands), given)
+    (CommandSender(commands), given)
 }
 
-impl Commands {
+impl CommandSender {
     /// `None`: the process is stopping and reads no more files.
     pub async fn reload(&self, dry: bool) -> Option<ReloadReport> {
         let (told, report) = oneshot::channel();
-        self.0.send(Command::Reload { dry, told }).ok()?;
+        self.0.send(AdminCommand::Reload { dry, told }).ok()?;
         report.await.ok()
     }
 
     /// `None`: the process is stopping. `Err`: why the comparison is not possible.
     pub async fn compare(&self) -> Option<Result<FleetReport, String>> {
         let (told, report) = oneshot::channel();
-        self.0.send(Command::Compare { told }).ok()?;
+        self.0.send(AdminCommand::Compare { told }).ok()?;
         report.await.ok()
     }
 
     /// Ends the process as SIGTERM does.
     pub fn drain(&self) {
         // Fails when nobody takes commands any more: then the process is draining already.
-        self.0.send(Command::Drain).ok();
+        self.0.send(AdminCommand::Drain).ok();
     }
 }

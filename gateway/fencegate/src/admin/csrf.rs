@@ -5,13 +5,13 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use fencegate_process::randomness::{Guid, Randomness};
 
-use super::fault::{Fault, Word};
+use super::fault::{ApiError, ApiErrorCode};
 
 /// A random text that stands in every form of this process, and nowhere else.
 #[derive(Clone)]
-pub struct Csrf(Arc<str>);
+pub struct CsrfToken(Arc<str>);
 
-impl Csrf {
+impl CsrfToken {
     pub fn new(randomness: &dyn Randomness) -> Self {
         Self(format!("{}{}", Guid::new(randomness), Guid::new(randomness)).into())
     }
@@ -20,11 +20,14 @@ impl Csrf {
         &self.0
     }
 
-    pub(super) fn check(&self, shown: &str) -> Result<(), Fault> {
+    pub(super) fn check(&self, shown: &str) -> Result<(), ApiError> {
         verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| wrong_form())
     }
 }
 
-fn wrong_form() -> Fault {
-    Fault::new(Word::CrossOrigin, "the form is older than this process, or not ours: load the page again")
+fn wrong_form() -> ApiError {
+    ApiError::new(
+        ApiErrorCode::CrossOrigin,
+        "the form is older than this process, or not ours: load the page again",
+    )
 }

@@ -2,4 +2,4 @@
 
 /// What an operator had done, in the words of the log.
 #[derive(Debug, Clone)]
-pub struct Deed(pub String);
+pub struct AuditAction(pub String);

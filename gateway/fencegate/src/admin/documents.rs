@@ -1,7 +1,7 @@
 //! The JSON of the admin API about locks, waits and members, as `gateway/API.md` describes it.
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::shown::Names;
+use fencegate_process::shown::KeyRedaction;
 use serde::{Deserialize, Serialize};
 
 pub use crate::path_segment::encoded;
@@ -11,7 +11,7 @@ use fencegate_lock::{
     tenures::{
         inquiry::SessionStatus,
         question::{LineEntry, RegisteredGateway},
-        survey::{self, Keeping, Survey, Why},
+        survey::{self, LockListing, NodeLifetime, WaitReason},
     },
 };
 
@@ -79,7 +79,7 @@ pub struct Waiter {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = KeyTold))]
-pub struct One {
+pub struct LockDetail {
     pub gateway: String,
     pub key: String,
     /// The key at this gateway; null if nobody here wants it.
@@ -161,7 +161,7 @@ pub struct BrokenLock {
     pub key: String,
 }
 
-pub fn locks(gateway: &str, survey: Survey, names: Names) -> Locks {
+pub fn locks(gateway: &str, survey: LockListing, names: KeyRedaction) -> Locks {
     Locks {
         gateway: gateway.to_owned(),
         held: survey.held,
@@ -172,15 +172,15 @@ pub fn locks(gateway: &str, survey: Survey, names: Names) -> Locks {
     }
 }
 
-pub fn lock(lock: &survey::Lock, names: Names) -> Lock {
+pub fn lock(lock: &survey::ListedLock, names: KeyRedaction) -> Lock {
     let held = lock.held.iter().map(|held| Held {
         route: held.route.as_ref().map(ToString::to_string),
         mode: held.mode,
         token: held.token,
         number: held.token.map(|token| token.number()),
         keeping: match held.keeping {
-            Keeping::Cached => "cached".into(),
-            Keeping::Strict => "strict".into(),
+            NodeLifetime::Cached => "cached".into(),
+            NodeLifetime::Strict => "strict".into(),
         },
         age_ms: millis(held.since),
         in_flight: held.in_flight,
@@ -207,18 +207,18 @@ pub fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn word(why: Why) -> &'static str {
+fn word(why: WaitReason) -> &'static str {
     match why {
-        Why::HeldHere => "held-here",
-        Why::HandingOver => "handing-over",
-        Why::Delay => "delay",
-        Why::HeldElsewhere => "held-elsewhere",
-        Why::Asking => "asking",
+        WaitReason::HeldHere => "held-here",
+        WaitReason::HandingOver => "handing-over",
+        WaitReason::Delay => "delay",
+        WaitReason::HeldElsewhere => "held-elsewhere",
+        WaitReason::Asking => "asking",
     }
 }
 
 /// Why requests wait for a key, as far as ZooKeeper and this gateway can tell.
-pub fn says(gateway: &str, here: Option<&survey::Lock>, line: Option<&[LineEntry]>) -> String {
+pub fn says(gateway: &str, here: Option<&survey::ListedLock>, line: Option<&[LineEntry]>) -> String {
     let waiting = here.map_or(0, |lock| lock.waiting);
     let by_us = here.and_then(|lock| lock.held.first());
     let others = |line: &[LineEntry]| line.iter().filter(|one| !one.holds).count();
@@ -267,6 +267,6 @@ pub fn plural(count: usize, what: &str) -> String {
 }
 
 /// The key as a segment of a path, for a link: its name, or its number where the log shows numbers.
-pub fn segment(key: &ResourceKey, names: Names) -> String {
+pub fn segment(key: &ResourceKey, names: KeyRedaction) -> String {
     encoded(&names.of(key))
 }

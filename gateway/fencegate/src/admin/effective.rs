@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use fencegate_policies::{
     permits::Permits,
-    plan::{Fence, Gateway, Hold, Leases, Level, OnceStore, Principal, Route, Shows, Unmatched, Upstream},
+    plan::{
+        Fence, FencingLevel, GatewayPlan, Hold, LeasePlan, OnceStore, Principal, PrincipalCredential, Route,
+        UnmatchedPolicy, Upstream,
+    },
 };
 use serde::Serialize;
 
@@ -18,7 +21,7 @@ pub struct Effective {
     pub tls: bool,
     pub zookeeper: Ensemble,
     pub unmatched: String,
-    pub routes: Vec<Shown>,
+    pub routes: Vec<EffectiveRoute>,
     pub upstreams: Vec<EffectiveUpstream>,
     pub tickets: bool,
     /// Null if the plan grants no leases.
@@ -37,7 +40,7 @@ pub struct Ensemble {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = EffectiveRoute))]
-pub struct Shown {
+pub struct EffectiveRoute {
     pub name: String,
     pub upstream: String,
     /// Empty means every method.
@@ -110,7 +113,7 @@ pub struct EffectivePrincipal {
 }
 
 impl Effective {
-    pub fn of(gateway: &Gateway) -> Self {
+    pub fn of(gateway: &GatewayPlan) -> Self {
         let plan = &gateway.serving;
         let upstream_of = |route: &Route| plan.upstream(route.upstream).name.to_string();
         Self {
@@ -124,8 +127,8 @@ impl Effective {
                 sessions: gateway.zookeeper.sessions,
             },
             unmatched: match plan.unmatched {
-                Unmatched::Reject => "reject".into(),
-                Unmatched::Pass(id) => format!("pass to {}", plan.upstream(id).name),
+                UnmatchedPolicy::Reject => "reject".into(),
+                UnmatchedPolicy::Pass(id) => format!("pass to {}", plan.upstream(id).name),
             },
             routes: plan.routes.routes().iter().map(|route| shown(route, upstream_of(route))).collect(),
             upstreams: plan.upstreams.iter().map(upstream).collect(),
@@ -136,7 +139,7 @@ impl Effective {
 }
 
 impl EffectiveLeases {
-    fn of(leases: &Leases) -> Self {
+    fn of(leases: &LeasePlan) -> Self {
         Self {
             min_ttl: text(leases.min_ttl),
             default_ttl: text(leases.default_ttl),
@@ -154,16 +157,16 @@ fn principal(principal: &Principal) -> EffectivePrincipal {
     EffectivePrincipal {
         name: principal.name.to_string(),
         shows: match &principal.shows {
-            Shows::Bearer(_) => "a token".into(),
-            Shows::Certificate(name) => format!("the certificate of {name}"),
+            PrincipalCredential::Bearer(_) => "a token".into(),
+            PrincipalCredential::Certificate(name) => format!("the certificate of {name}"),
         },
         keys: principal.keys.iter().map(ToString::to_string).collect(),
         operator: principal.operator,
     }
 }
 
-fn shown(route: &Route, upstream: String) -> Shown {
-    Shown {
+fn shown(route: &Route, upstream: String) -> EffectiveRoute {
+    EffectiveRoute {
         name: route.name.to_string(),
         upstream,
         methods: route.methods.clone(),
@@ -203,8 +206,10 @@ fn upstream(upstream: &Upstream) -> EffectiveUpstream {
         not_after: upstream.expiry.word(),
         response_timeout: text(upstream.response_timeout),
         unfinished: match upstream.fencing {
-            Level::Guard => Vec::new(),
-            Level::None | Level::Delay(_) | Level::Upstream => upstream.unfinished.statuses().to_vec(),
+            FencingLevel::Guard => Vec::new(),
+            FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => {
+                upstream.unfinished.statuses().to_vec()
+            }
         },
         operation_field: upstream.operation_field.as_deref().map(str::to_owned),
     }

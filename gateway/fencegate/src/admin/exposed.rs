@@ -10,7 +10,7 @@ use axum::{
 use fencegate_process::log_writer::dropped_lines;
 use tokio::task::spawn_blocking;
 
-use crate::{metrics::Metrics, threads::Threads};
+use crate::{metrics::Metrics, threads::ThreadMonitor};
 
 /// `count` updates the gauges.
 pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + Sync + 'static) -> Router {
@@ -28,7 +28,7 @@ pub(super) fn exposed(metrics: Arc<Metrics>, count: impl Fn() + Clone + Send + S
 }
 
 /// 200 while all threads on which requests and locks depend turn.
-pub(super) fn live(threads: Threads) -> Router {
+pub(super) fn live(threads: ThreadMonitor) -> Router {
     let lives = async move || told(threads.hung(), "live");
     Router::new().route("/live", get(lives))
 }

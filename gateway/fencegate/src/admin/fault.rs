@@ -5,34 +5,34 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use fencegate_lock::tenures::question::Untold;
+use fencegate_lock::tenures::question::AdminQueryError;
 use serde::Serialize;
 
-use crate::admin::deed::Deed;
+use crate::admin::deed::AuditAction;
 
 /// A refusal. Sent as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]
-pub struct Fault {
-    pub word: Word,
+pub struct ApiError {
+    pub word: ApiErrorCode,
     pub said: String,
     /// What was done, or may have been done, in spite of the refusal.
-    pub did: Option<Deed>,
+    pub did: Option<AuditAction>,
 }
 
 /// The body of a refusal.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Fault))]
-pub(crate) struct FaultTold {
+pub(crate) struct ApiErrorBody {
     /// A sentence for people.
     error: String,
     /// A word for programs.
-    reason: Word,
+    reason: ApiErrorCode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FaultReason))]
 #[serde(rename_all = "kebab-case")]
-pub enum Word {
+pub enum ApiErrorCode {
     Host,
     CrossOrigin,
     Credentials,
@@ -58,7 +58,7 @@ pub enum Word {
     Unknown,
 }
 
-impl Word {
+impl ApiErrorCode {
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
@@ -75,32 +75,34 @@ impl Word {
     }
 }
 
-impl Fault {
-    pub fn new(word: Word, said: impl Into<String>) -> Self {
+impl ApiError {
+    pub fn new(word: ApiErrorCode, said: impl Into<String>) -> Self {
         Self { word, said: said.into(), did: None }
     }
 
     /// Adds what was done, for the line in the log.
-    pub fn having(mut self, did: Deed) -> Self {
+    pub fn having(mut self, did: AuditAction) -> Self {
         self.did = Some(did);
         self
     }
 }
 
-impl From<Untold> for Fault {
-    fn from(untold: Untold) -> Self {
+impl From<AdminQueryError> for ApiError {
+    fn from(untold: AdminQueryError) -> Self {
         let word = match untold {
-            Untold::Away | Untold::Ended | Untold::Fault(_) => Word::Away,
-            Untold::Late(_) => Word::Late,
-            Untold::Unknown => Word::Unknown,
+            AdminQueryError::NoSession | AdminQueryError::ShuttingDown | AdminQueryError::Fault(_) => {
+                ApiErrorCode::Away
+            }
+            AdminQueryError::Timeout(_) => ApiErrorCode::Late,
+            AdminQueryError::Unknown => ApiErrorCode::Unknown,
         };
         Self::new(word, untold.to_string())
     }
 }
 
-impl IntoResponse for Fault {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let told = Json(FaultTold { error: self.said, reason: self.word });
+        let told = Json(ApiErrorBody { error: self.said, reason: self.word });
         (self.word.status(), self.did.map(Extension), told).into_response()
     }
 }

@@ -2,42 +2,42 @@
 
 use std::sync::Arc;
 
-use fencegate_lock::{session::live::View, tenures::keeper::Keeper};
-use fencegate_process::shown::Names;
+use fencegate_lock::{session::live::SessionState, tenures::keeper::LockManager};
+use fencegate_process::shown::KeyRedaction;
 use tokio_util::sync::CancellationToken;
 
-use super::{command::Commands, csrf::Csrf, trends::Trends};
+use super::{command::CommandSender, csrf::CsrfToken, trends::MetricHistory};
 use crate::{
-    in_force::InForce,
-    leases::Leases,
-    metrics::{Metrics, hot::Hot},
-    stays::Stays,
-    threads::Threads,
+    in_force::CurrentConfig,
+    leases::LeaseTable,
+    metrics::{Metrics, hot::HotKeys},
+    stays::RequestTracker,
+    threads::ThreadMonitor,
 };
 
 /// What the admin listener of a gateway shows and controls.
 #[derive(Clone)]
-pub struct GatewaySeen {
+pub struct GatewayState {
     /// The name of the gateway.
     pub name: Arc<str>,
-    pub keeper: Keeper,
+    pub keeper: LockManager,
     pub metrics: Arc<Metrics>,
-    pub threads: Threads,
-    pub in_force: InForce,
-    pub hot: Hot,
+    pub threads: ThreadMonitor,
+    pub in_force: CurrentConfig,
+    pub hot: HotKeys,
     /// The requests of each key.
-    pub stays: Arc<Stays>,
-    pub trends: Trends,
+    pub stays: Arc<RequestTracker>,
+    pub trends: MetricHistory,
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
-    pub commands: Commands,
+    pub commands: CommandSender,
     /// `None` if the process was started without leases.
-    pub leases: Option<Arc<Leases>>,
-    pub csrf: Csrf,
+    pub leases: Option<Arc<LeaseTable>>,
+    pub csrf: CsrfToken,
 }
 
-impl GatewaySeen {
+impl GatewayState {
     /// Why no lock can be granted now; `None` if one can.
     pub(super) fn not_ready(&self) -> Option<String> {
         if self.drain.is_cancelled() {
@@ -47,16 +47,16 @@ impl GatewaySeen {
             return Some(hung);
         }
         (!self.keeper.is_ready()).then(|| match self.keeper.view() {
-            View::Away(why) => format!("no ZooKeeper session: {why}"),
-            View::Unmade(why) => format!("FG0506: {why}"),
+            SessionState::NoSession(why) => format!("no ZooKeeper session: {why}"),
+            SessionState::NotInitialised(why) => format!("FG0506: {why}"),
             // The message begins with its code.
-            View::RolledBack(why) => why.to_string(),
-            View::Live { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
-            View::Live { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),
+            SessionState::RolledBack(why) => why.to_string(),
+            SessionState::Active { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
+            SessionState::Active { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),
         })
     }
 
-    pub(super) fn names(&self) -> Names {
-        Names(self.in_force.plan().serving.log.keys)
+    pub(super) fn names(&self) -> KeyRedaction {
+        KeyRedaction(self.in_force.plan().serving.log.keys)
     }
 }

@@ -9,7 +9,7 @@ use axum::{
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::fault::{Fault, Word};
+use super::fault::{ApiError, ApiErrorCode};
 
 /// The outcome that an operator gives to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -23,41 +23,45 @@ pub enum ResolvedAs {
 }
 
 /// The subject in the path of a request.
-pub(super) struct Named(pub(super) String);
+pub(super) struct PathParam(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Named {
-    type Rejection = Fault;
+impl<S: Send + Sync> FromRequestParts<S> for PathParam {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let named = Path::<String>::from_request_parts(parts, state).await;
-        named.map(|Path(name)| Self(name)).map_err(|bad| Fault::new(Word::Malformed, bad.body_text()))
+        named
+            .map(|Path(name)| Self(name))
+            .map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.body_text()))
     }
 }
 
 /// The query of a request.
-pub(super) struct Queried<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Queried<T> {
-    type Rejection = Fault;
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let asked = Query::<T>::from_request_parts(parts, state).await;
-        asked.map(|Query(asked)| Self(asked)).map_err(|bad| Fault::new(Word::Malformed, bad.body_text()))
+        asked
+            .map(|Query(asked)| Self(asked))
+            .map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.body_text()))
     }
 }
 
 /// The body of a request.
-pub(super) struct Given(pub(super) Bytes);
+pub(super) struct BodyBytes(pub(super) Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Given {
-    type Rejection = Fault;
+impl<S: Send + Sync> FromRequest<S> for BodyBytes {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let given = Bytes::from_request(request, state).await;
         given.map(Self).map_err(|bad| {
             let large = bad.status() == StatusCode::PAYLOAD_TOO_LARGE;
-            Fault::new(
-                if large { Word::TooLarge } else { Word::Malformed },
+            ApiError::new(
+                if large { ApiErrorCode::TooLarge } else { ApiErrorCode::Malformed },
                 format!("the body: {}", bad.body_text()),
             )
         })
@@ -65,6 +69,7 @@ impl<S: Send + Sync> FromRequest<S> for Given {
 }
 
 /// Reads the body of a request. Its media type is not checked: a request from another site was refused before.
-pub(super) fn parsed<T: DeserializeOwned>(Given(body): &Given) -> Result<T, Fault> {
-    serde_json::from_slice(body).map_err(|bad| Fault::new(Word::Malformed, format!("the body: {bad}")))
+pub(super) fn parsed<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, ApiError> {
+    serde_json::from_slice(body)
+        .map_err(|bad| ApiError::new(ApiErrorCode::Malformed, format!("the body: {bad}")))
 }

@@ -7,23 +7,23 @@ use axum::{
     routing::{get, post},
 };
 use fencegate_policies::{key::ResourceKey, permits::Permit, plan::Mode, token::Token};
-use fencegate_process::shown::Names;
+use fencegate_process::shown::KeyRedaction;
 use serde::{Deserialize, Serialize};
 
 use super::{
     authorize::Principal,
-    deed::Deed,
+    deed::AuditAction,
     documents::millis,
-    fault::{Fault, Word},
-    gateway_seen::GatewaySeen,
-    input::{Given, Named, Queried, parsed},
-    replies::{Done, Looked},
+    fault::{ApiError, ApiErrorCode},
+    gateway_seen::GatewayState,
+    input::{BodyBytes, PathParam, QueryParams, parsed},
+    replies::{ActionResult, QueryResult},
 };
 use crate::leases::{
-    Leases,
-    lease::{Glance, Lease, Stood},
+    LeaseTable,
+    lease::{Lease, LeaseSnapshot, StageSnapshot},
     lease_json::{HELD, OVER, WAITING, said},
-    operated::Unheeded,
+    operated::LeaseActionError,
 };
 
 /// `GET /api/v1/leases`.
@@ -85,7 +85,7 @@ pub struct LeaseTold {
 /// The part of the list that is asked for.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
-pub(crate) struct LeasesPage {
+pub(crate) struct LeaseListQuery {
     #[cfg_attr(feature = "openapi", param(value_type = i64, required = false, minimum = 0, maximum = 4_294_967_295_i64))]
     limit: Option<u32>,
     /// The last reference of the list before.
@@ -120,7 +120,7 @@ pub(crate) struct BreakingLease {
 const MOST: usize = 1000;
 const USUAL: usize = 100;
 
-pub(super) fn routes() -> Router<GatewaySeen> {
+pub(super) fn routes() -> Router<GatewayState> {
     Router::new()
         .route("/api/v1/leases", get(list))
         .route("/api/v1/leases/{reference}", get(show))
@@ -128,14 +128,17 @@ pub(super) fn routes() -> Router<GatewaySeen> {
         .route("/api/v1/leases/{reference}/break", post(break_off))
 }
 
-async fn list(State(seen): State<GatewaySeen>, Queried(page): Queried<LeasesPage>) -> Looked<LeasesTold> {
+async fn list(
+    State(seen): State<GatewayState>,
+    QueryParams(page): QueryParams<LeaseListQuery>,
+) -> QueryResult<LeasesTold> {
     let key = page.key.map(|key| seen.meant(&key)).transpose()?;
     let limit =
         page.limit.map_or(USUAL, |asked| usize::try_from(asked).map_or(MOST, |asked| asked.min(MOST)));
     seen.leases_seen(key.as_ref(), page.after.as_deref(), limit).map(Json)
 }
 
-async fn show(State(seen): State<GatewaySeen>, Named(reference): Named) -> Looked<LeaseTold> {
+async fn show(State(seen): State<GatewayState>, PathParam(reference): PathParam) -> QueryResult<LeaseTold> {
     match seen.leases.as_ref().map(|leases| leases.named(&reference)) {
         Some(Ok(lease)) => Ok(Json(seen.lease_seen(&lease))),
         Some(Err(_)) | None => Err(seen.no_such_lease().await),
@@ -143,14 +146,14 @@ async fn show(State(seen): State<GatewaySeen>, Named(reference): Named) -> Looke
 }
 
 async fn revoke(
-    State(seen): State<GatewaySeen>,
+    State(seen): State<GatewayState>,
     Extension(principal): Extension<Principal>,
-    Named(reference): Named,
-    body: Given,
-) -> Done<LeaseTold> {
+    PathParam(reference): PathParam,
+    body: BodyBytes,
+) -> ActionResult<LeaseTold> {
     let AskingBack { why } = parsed(&body)?;
     let done = seen.leases.as_ref().map(|leases| leases.revoke(&reference, &why, &principal.0));
-    let lease = match done.unwrap_or(Err(Unheeded::Unknown)) {
+    let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
         Ok(lease) => lease,
         Err(unheeded) => return Err(seen.unheeded(unheeded).await),
     };
@@ -158,18 +161,18 @@ async fn revoke(
 }
 
 async fn break_off(
-    State(seen): State<GatewaySeen>,
+    State(seen): State<GatewayState>,
     Extension(principal): Extension<Principal>,
-    Named(reference): Named,
-    body: Given,
-) -> Done<LeaseTold> {
+    PathParam(reference): PathParam,
+    body: BodyBytes,
+) -> ActionResult<LeaseTold> {
     let BreakingLease { confirm, why } = parsed(&body)?;
     if confirm != reference {
-        return Err(Fault::new(Word::Confirm, "say the reference once more in `confirm`"));
+        return Err(ApiError::new(ApiErrorCode::Confirm, "say the reference once more in `confirm`"));
     }
     let at_work = seen.leases.as_ref().and_then(|leases| at_work(leases, &reference)).unwrap_or_default();
     let done = seen.leases.as_ref().map(|leases| leases.break_off(&reference, Some(&why), &principal.0));
-    let lease = match done.unwrap_or(Err(Unheeded::Unknown)) {
+    let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
         Ok(lease) => lease,
         Err(unheeded) => return Err(seen.unheeded(unheeded).await),
     };
@@ -177,14 +180,14 @@ async fn break_off(
     Ok((Extension(seen.deed("broke", &lease, &why)), Json(told)))
 }
 
-fn at_work(leases: &Leases, reference: &str) -> Option<usize> {
+fn at_work(leases: &LeaseTable, reference: &str) -> Option<usize> {
     match leases.named(reference).ok()?.glance().stage {
-        Stood::Held { lock, .. } => Some(lock.at_work()),
-        Stood::Waiting { .. } | Stood::Over { .. } => None,
+        StageSnapshot::Held { lock, .. } => Some(lock.at_work()),
+        StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
     }
 }
 
-impl GatewaySeen {
+impl GatewayState {
     /// Those that are not over, the oldest first. `key`: only of that one; `after`: only those behind that one.
     ///
     /// # Errors
@@ -194,17 +197,21 @@ impl GatewaySeen {
         key: Option<&ResourceKey>,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<LeasesTold, Fault> {
+    ) -> Result<LeasesTold, ApiError> {
         let place = |lease: &Lease| (lease.began, lease.id.reference());
         let known = after.map(|after| {
             let lease = self.leases.as_ref().and_then(|leases| leases.named(after).ok());
             lease.map(|lease| place(&lease)).ok_or_else(|| {
-                Fault::new(Word::Changed, "nobody here knows the lease of `after` any more; begin anew")
+                ApiError::new(
+                    ApiErrorCode::Changed,
+                    "nobody here knows the lease of `after` any more; begin anew",
+                )
             })
         });
         let known = known.transpose()?;
         let living = self.leases.as_ref().map(|leases| leases.living()).unwrap_or_default();
-        let held = living.iter().filter(|lease| matches!(lease.glance().stage, Stood::Held { .. })).count();
+        let held =
+            living.iter().filter(|lease| matches!(lease.glance().stage, StageSnapshot::Held { .. })).count();
         let waiting = living.len() - held;
         let meant = |lease: &&std::sync::Arc<Lease>| {
             known.is_none_or(|known| place(lease) > known) && key.is_none_or(|key| lease.keys.contains(key))
@@ -225,27 +232,31 @@ impl GatewaySeen {
         LeaseTold::of(lease, &self.name, self.names())
     }
 
-    fn deed(&self, did: &str, lease: &Lease, why: &str) -> Deed {
+    fn deed(&self, did: &str, lease: &Lease, why: &str) -> AuditAction {
         let (reference, keys) = (lease.id.reference(), self.names().of_all(&lease.keys));
-        Deed(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
+        AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
     }
 
-    async fn unheeded(&self, unheeded: Unheeded) -> Fault {
+    async fn unheeded(&self, unheeded: LeaseActionError) -> ApiError {
         match unheeded {
-            Unheeded::Unknown => self.no_such_lease().await,
-            Unheeded::Over => Fault::new(Word::Changed, "the lease is over already; look again"),
-            Unheeded::NoLine => Fault::new(Word::Malformed, "`why` is a line of 1 to 256 bytes"),
+            LeaseActionError::NotFound => self.no_such_lease().await,
+            LeaseActionError::Over => {
+                ApiError::new(ApiErrorCode::Changed, "the lease is over already; look again")
+            }
+            LeaseActionError::InvalidReason => {
+                ApiError::new(ApiErrorCode::Malformed, "`why` is a line of 1 to 256 bytes")
+            }
         }
     }
 
     /// The error for an unknown lease. It names the other gateways, because each lists only its own leases.
-    async fn no_such_lease(&self) -> Fault {
+    async fn no_such_lease(&self) -> ApiError {
         let said = format!("{} knows no lease of that reference", self.name);
         let others = match self.keeper.members().await {
             Ok(members) => members,
             Err(untold) => {
                 let said = format!("{said}; which other gateways could, ZooKeeper does not tell: {untold}");
-                return Fault::new(Word::NotFound, said);
+                return ApiError::new(ApiErrorCode::NotFound, said);
             }
         };
         let others = others.into_iter().filter(|other| *other.gateway != *self.name);
@@ -257,8 +268,8 @@ impl GatewaySeen {
             .collect();
         others.sort_unstable();
         others.dedup();
-        Fault::new(
-            Word::NotFound,
+        ApiError::new(
+            ApiErrorCode::NotFound,
             match others.as_slice() {
                 [] => format!("{said}, and no other gateway is registered"),
                 others => format!("{said}; ask the admin listeners of the others: {}", others.join(", ")),
@@ -268,8 +279,8 @@ impl GatewaySeen {
 }
 
 impl LeaseTold {
-    fn of(lease: &Lease, gateway: &str, names: Names) -> Self {
-        let Glance { stage, ttl, expires_in, revocation, age, .. } = lease.glance();
+    fn of(lease: &Lease, gateway: &str, names: KeyRedaction) -> Self {
+        let LeaseSnapshot { stage, ttl, expires_in, revocation, age, .. } = lease.glance();
         let mut seen = Self {
             gateway: gateway.to_owned(),
             reference: lease.id.reference().to_string(),
@@ -292,16 +303,16 @@ impl LeaseTold {
             revocation: revocation.as_deref().map(str::to_owned),
         };
         match stage {
-            Stood::Waiting { ahead } => {
+            StageSnapshot::Waiting { ahead } => {
                 (seen.state, seen.ahead) = (WAITING.into(), Some(ahead));
             }
-            Stood::Held { lock, since, .. } => {
+            StageSnapshot::Held { lock, since, .. } => {
                 let token = lock.token();
                 (seen.state, seen.held_ms) = (HELD.into(), Some(millis(since)));
                 (seen.token, seen.number) = (Some(token), Some(token.number()));
                 (seen.permit, seen.at_work) = (lock.permit().map(Permit::number), lock.at_work());
             }
-            Stood::Over { why, kept_for } => {
+            StageSnapshot::Over { why, kept_for } => {
                 (seen.state, seen.why) = (OVER.into(), Some(said(&why)));
                 seen.kept_for_ms = Some(millis(kept_for));
             }

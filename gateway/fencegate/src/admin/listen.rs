@@ -13,7 +13,7 @@ use std::{
 use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
 use bytes::Bytes;
 use fencegate_http::listen::{
-    certificates::{Certificates, Shaken, handshake},
+    certificates::{Certificates, HandshakeResult, handshake},
     farewell::farewell,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -27,10 +27,10 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::{
-    authorize::{self, Caller, Door},
-    places::{Place, Places},
+    authorize::{self, AdminAuth, AdminConnection},
+    places::{ConnectionLimiter, LimitedConnection},
 };
-use crate::bearer::Bearer;
+use crate::bearer::BearerToken;
 
 /// The longest life of a connection. Afterwards a client connects again.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -46,7 +46,7 @@ const BODY_BYTES: usize = 16 * 1024;
 pub fn start(
     listener: TcpListener,
     routes: Router,
-    (door, certificates): (Door, Option<Arc<Certificates>>),
+    (door, certificates): (AdminAuth, Option<Arc<Certificates>>),
     meanwhile: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -58,7 +58,7 @@ pub fn start(
         runtime.block_on(async {
             drop(tokio::spawn(meanwhile));
             if let Some(bearer) = bearer {
-                drop(tokio::spawn(Bearer::follow(bearer)));
+                drop(tokio::spawn(BearerToken::follow(bearer)));
             }
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => accept(&listener, &routes, certificates).await,
@@ -74,7 +74,7 @@ async fn accept(
     routes: &Router,
     certificates: Option<Arc<Certificates>>,
 ) {
-    let places = Places::default();
+    let places = ConnectionLimiter::default();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -103,24 +103,24 @@ async fn greet(
     stream: TcpStream,
     address: IpAddr,
     certificates: Option<&Certificates>,
-    routes: (Router, Arc<Place>),
+    routes: (Router, Arc<LimitedConnection>),
 ) {
     let Some(certificates) = certificates else {
-        return serve(stream, Caller { address, certificate: None, secured: false }, routes).await;
+        return serve(stream, AdminConnection { address, certificate: None, secured: false }, routes).await;
     };
     match timeout(HANDSHAKE, handshake(certificates, stream)).await {
-        Ok(Ok(Shaken::Secured(stream, secured, _))) => {
+        Ok(Ok(HandshakeResult::Secured(stream, secured, _))) => {
             let certificate = secured.client.map(|client| {
                 let named: Vec<String> = [client.subject].into_iter().chain(client.names).collect();
                 format!("{} ({})", named.join(" "), &client.fingerprint[..FINGERPRINT]).into()
             });
-            serve(stream, Caller { address, certificate, secured: true }, routes).await;
+            serve(stream, AdminConnection { address, certificate, secured: true }, routes).await;
         }
-        Ok(Ok(Shaken::Failed(error, stream))) => {
+        Ok(Ok(HandshakeResult::Failed(error, stream))) => {
             debug!(%address, %error, "admin: handshake");
             farewell(stream, Bytes::new()).await;
         }
-        Ok(Ok(Shaken::Plain(_) | Shaken::Gone)) => debug!(%address, "admin: no TLS"),
+        Ok(Ok(HandshakeResult::Plain(_) | HandshakeResult::Closed)) => debug!(%address, "admin: no TLS"),
         Ok(Err(error)) => debug!(%address, %error, "admin: handshake"),
         Err(_elapsed) => debug!(%address, "admin: handshake took too long"),
     }
@@ -133,8 +133,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    caller: Caller,
-    (routes, place): (Router, Arc<Place>),
+    caller: AdminConnection,
+    (routes, place): (Router, Arc<LimitedConnection>),
 ) {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller.clone());

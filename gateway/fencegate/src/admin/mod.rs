@@ -32,15 +32,15 @@ use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 
-pub use self::{csrf::Csrf, gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
+pub use self::{csrf::CsrfToken, gateway_seen::GatewayState, outcomes::guard_seen::GuardState};
 use self::{
     exposed::{exposed, live, told},
-    fault::{Fault, Word},
+    fault::{ApiError, ApiErrorCode},
 };
-use crate::{metrics::Metrics, threads::Threads};
+use crate::{metrics::Metrics, threads::ThreadMonitor};
 
 /// The routes of a gateway's admin listener.
-pub fn of_gateway(seen: GatewaySeen) -> Router {
+pub fn of_gateway(seen: GatewayState) -> Router {
     let (metrics, threads) = (seen.metrics.clone(), seen.threads.clone());
     Router::new()
         .route("/ready", get(ready))
@@ -55,7 +55,7 @@ pub fn of_gateway(seen: GatewaySeen) -> Router {
 }
 
 /// The routes of a guard's admin listener.
-pub fn of_guard(seen: GuardSeen) -> Router {
+pub fn of_guard(seen: GuardState) -> Router {
     let (metrics, threads, counted) = (seen.metrics.clone(), seen.threads.clone(), seen.guard.clone());
     Router::new()
         .merge(outcomes::routes())
@@ -69,7 +69,7 @@ pub fn of_guard(seen: GuardSeen) -> Router {
 }
 
 /// The routes of a filter's admin listener. A filter has nothing that could be away, so it is ready as long as its threads turn.
-pub fn of_filter(metrics: Arc<Metrics>, threads: Threads) -> Router {
+pub fn of_filter(metrics: Arc<Metrics>, threads: ThreadMonitor) -> Router {
     let asked = threads.clone();
     let ready = async move || told(asked.not_turning(), "ready");
     Router::new()
@@ -80,15 +80,15 @@ pub fn of_filter(metrics: Arc<Metrics>, threads: Threads) -> Router {
         .method_not_allowed_fallback(by_another_method)
 }
 
-async fn nowhere() -> Fault {
-    Fault::new(Word::NotFound, "nothing is told or done here")
+async fn nowhere() -> ApiError {
+    ApiError::new(ApiErrorCode::NotFound, "nothing is told or done here")
 }
 
-async fn by_another_method() -> Fault {
-    Fault::new(Word::Method, "it is asked for by another method, which `Allow` names")
+async fn by_another_method() -> ApiError {
+    ApiError::new(ApiErrorCode::Method, "it is asked for by another method, which `Allow` names")
 }
 
 /// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.
-async fn ready(State(seen): State<GatewaySeen>) -> (StatusCode, String) {
+async fn ready(State(seen): State<GatewayState>) -> (StatusCode, String) {
     told(seen.not_ready(), "ready")
 }

@@ -2,28 +2,28 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_lock::tenures::survey::Select;
-use fencegate_policies::{key::ResourceKey, plan::KeysShown};
+use fencegate_lock::tenures::survey::ListFilter;
+use fencegate_policies::{key::ResourceKey, plan::KeyVisibility};
 use fencegate_process::shown::{hashed, is_number};
 
 use super::{
-    fault::{Fault, Word},
-    gateway_seen::GatewaySeen,
+    fault::{ApiError, ApiErrorCode},
+    gateway_seen::GatewayState,
 };
 
-impl GatewaySeen {
+impl GatewayState {
     /// The key that an operator means: by its own name, which whoever knows it may say, or by its number. That is also found where
     /// nobody locks the key now, for as long as a request or a lease of it is told of.
     ///
     /// # Errors
     /// `changed` for a number that no key here has, or two have: clients choose what keys are called, and who looks for
     /// it finds two with one number.
-    pub(super) fn meant(&self, text: &str) -> Result<ResourceKey, Fault> {
-        if self.names().0 != KeysShown::Hash || !is_number(text) {
+    pub(super) fn meant(&self, text: &str) -> Result<ResourceKey, ApiError> {
+        if self.names().0 != KeyVisibility::Hash || !is_number(text) {
             return ResourceKey::parse_asked(text).or_else(|bad| {
                 // Other programs may hold what no request asks for.
                 let known = self.known(|key| key.as_str() == text).pop_first();
-                known.ok_or_else(|| Fault::new(Word::Malformed, bad.to_string()))
+                known.ok_or_else(|| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))
             });
         }
         only_one(self.known(|key| hashed(key) == text))
@@ -33,16 +33,16 @@ impl GatewaySeen {
     ///
     /// # Errors
     /// As [`Self::meant`].
-    pub(super) fn position(&self, text: &str) -> Result<ResourceKey, Fault> {
-        if self.names().0 == KeysShown::Hash && is_number(text) {
+    pub(super) fn position(&self, text: &str) -> Result<ResourceKey, ApiError> {
+        if self.names().0 == KeyVisibility::Hash && is_number(text) {
             return self.meant(text);
         }
-        ResourceKey::parse(text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()))
+        ResourceKey::parse(text).map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))
     }
 
     /// The keys of locks, leases and requests that are `wanted`.
     fn known(&self, wanted: impl Fn(&ResourceKey) -> bool + Copy) -> BTreeSet<ResourceKey> {
-        let locks = self.keeper.survey(Select { limit: usize::MAX, ..Select::default() }).locks;
+        let locks = self.keeper.survey(ListFilter { limit: usize::MAX, ..ListFilter::default() }).locks;
         let locked = locks.into_iter().map(|lock| lock.key).filter(wanted);
         let leased = self.leases.iter().flat_map(|leases| leases.keys(wanted));
         locked.chain(self.stays.keys(wanted)).chain(leased).collect()
@@ -50,8 +50,8 @@ impl GatewaySeen {
 }
 
 /// Of the keys that have one number.
-fn only_one(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, Fault> {
-    let changed = |said| Fault::new(Word::Changed, said);
+fn only_one(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, ApiError> {
+    let changed = |said| ApiError::new(ApiErrorCode::Changed, said);
     let mut keys = keys.into_iter();
     let only = keys.next().ok_or_else(|| changed("no key here has that number any more; look again"))?;
     match keys.next() {
@@ -72,7 +72,7 @@ mod tests {
         let meant = |keys: &[&'static str]| only_one(keys.iter().map(|text| key(text)).collect());
         assert_eq!(meant(&["a", "a"]).expect("it is there"), key("a"));
         for keys in [&[][..], &["a", "b"]] {
-            assert_eq!(meant(keys).map_err(|fault| fault.word), Err(Word::Changed), "{keys:?}");
+            assert_eq!(meant(keys).map_err(|fault| fault.word), Err(ApiErrorCode::Changed), "{keys:?}");
         }
     }
 }

@@ -8,17 +8,17 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use fencegate_guard::{Refusals, register::Scope};
+use fencegate_guard::{RejectionStats, register::QuarantineScope};
 use fencegate_policies::{key::ResourceKey, token::Token};
 use serde::{Deserialize, Serialize};
 
-use self::guard_seen::{GuardSeen, away, quarantine, unknown};
+use self::guard_seen::{GuardState, away, quarantine, unknown};
 pub use self::guard_seen::{Kind, Open};
-use super::replies::{Done, DrainBegun, Looked, ResolvedOperation, draining, resolved};
+use super::replies::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, draining, resolved};
 use crate::admin::{
-    deed::Deed,
+    deed::AuditAction,
     exposed::well,
-    input::{Given, Named, ResolvedAs, parsed},
+    input::{BodyBytes, PathParam, ResolvedAs, parsed},
 };
 
 /// An operator's word on an operation.
@@ -81,7 +81,7 @@ pub(crate) struct StaleRefusal {
 /// A guard that cannot renew its place in a shared store sends nothing.
 pub(super) const AWAY: &str = "the database that the guards share cannot be asked";
 
-pub(super) fn routes() -> Router<GuardSeen> {
+pub(super) fn routes() -> Router<GuardState> {
     Router::new()
         .route("/ready", get(ready))
         .route("/api/v1/operations", get(operations))
@@ -93,7 +93,7 @@ pub(super) fn routes() -> Router<GuardSeen> {
 }
 
 /// 200 if the guard could admit something now, at least on some keys.
-async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
+async fn ready(State(seen): State<GuardState>) -> (StatusCode, String) {
     if seen.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
@@ -108,8 +108,8 @@ async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
         None => (StatusCode::OK, well("ready")),
         Some(closed) => {
             let status = match closed.scope {
-                Scope::Keys(_) => StatusCode::OK,
-                Scope::EveryKey(_) => StatusCode::SERVICE_UNAVAILABLE,
+                QuarantineScope::Keys(_) => StatusCode::OK,
+                QuarantineScope::EveryKey(_) => StatusCode::SERVICE_UNAVAILABLE,
             };
             (status, format!("{}\n", quarantine(closed, seen.guard.now())))
         }
@@ -117,31 +117,31 @@ async fn ready(State(seen): State<GuardSeen>) -> (StatusCode, String) {
 }
 
 /// Ends the process as SIGTERM does, when everything that runs has ended.
-async fn drain(State(seen): State<GuardSeen>) -> (StatusCode, Extension<Deed>, Json<DrainBegun>) {
+async fn drain(State(seen): State<GuardState>) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
     seen.end.cancel();
     draining()
 }
 
-async fn operations(State(seen): State<GuardSeen>) -> Looked<Doubtful> {
+async fn operations(State(seen): State<GuardState>) -> QueryResult<Doubtful> {
     let operations = seen.open().await.map_err(|refused| away(&refused))?;
     Ok(Json(Doubtful { operations }))
 }
 
 async fn resolve(
-    State(seen): State<GuardSeen>,
-    Named(reference): Named,
-    body: Given,
-) -> Done<ResolvedOperation> {
+    State(seen): State<GuardState>,
+    PathParam(reference): PathParam,
+    body: BodyBytes,
+) -> ActionResult<ResolvedOperation> {
     let ResolveAtGuard { outcome, force } = parsed(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
     Ok(resolved(did, reference))
 }
 
 /// Forgets a finished operation and its kept answer at once.
-async fn forget(State(seen): State<GuardSeen>, Named(reference): Named) -> Done<Forgotten> {
+async fn forget(State(seen): State<GuardState>, PathParam(reference): PathParam) -> ActionResult<Forgotten> {
     match seen.guard.forget(&reference).await {
         Ok(true) => {
-            let did = Deed(format!("forgot operation {}", reference.escape_debug()));
+            let did = AuditAction(format!("forgot operation {}", reference.escape_debug()));
             Ok((Extension(did), Json(Forgotten { forgotten: reference })))
         }
         Ok(false) => Err(unknown(&reference)),
@@ -149,7 +149,7 @@ async fn forget(State(seen): State<GuardSeen>, Named(reference): Named) -> Done<
     }
 }
 
-async fn key(State(seen): State<GuardSeen>, Named(key): Named) -> Looked<KnownKey> {
+async fn key(State(seen): State<GuardState>, PathParam(key): PathParam) -> QueryResult<KnownKey> {
     let parsed = ResourceKey::parse(&key).map_err(|_| unknown(&key))?;
     let known = seen.guard.seen(&parsed).await.map_err(|refused| away(&refused))?;
     let known = known.ok_or_else(|| unknown(&key))?;
@@ -162,8 +162,8 @@ async fn key(State(seen): State<GuardSeen>, Named(key): Named) -> Looked<KnownKe
     }))
 }
 
-async fn refusals(State(seen): State<GuardSeen>) -> Json<StaleRefusals> {
-    let Refusals { stale, latest } = seen.guard.refusals();
+async fn refusals(State(seen): State<GuardState>) -> Json<StaleRefusals> {
+    let RejectionStats { stale, latest } = seen.guard.refusals();
     let latest = latest.map(|one| StaleRefusal {
         keys: seen.names.of_each(&one.keys),
         presented: one.presented,

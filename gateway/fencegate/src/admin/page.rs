@@ -25,12 +25,12 @@ use axum::{
 use tokio::task::spawn_blocking;
 
 use self::{
-    frame::{After, Page, assets},
-    overview::Overview,
+    frame::{FlashMessage, Page, assets},
+    overview::OverviewPage,
 };
-use crate::admin::{gateway_seen::GatewaySeen, outcomes::guard_seen::GuardSeen};
+use crate::admin::{gateway_seen::GatewayState, outcomes::guard_seen::GuardState};
 
-pub(super) fn of_gateway() -> Router<GatewaySeen> {
+pub(super) fn of_gateway() -> Router<GatewayState> {
     Router::new()
         .route("/", get(overview))
         .route("/locks", get(one_key::find))
@@ -42,15 +42,15 @@ pub(super) fn of_gateway() -> Router<GatewaySeen> {
         .merge(assets())
 }
 
-pub(super) fn of_guard() -> Router<GuardSeen> {
+pub(super) fn of_guard() -> Router<GuardState> {
     doubts::routes()
         .route("/keys", get(marked_key::find))
         .route("/keys/{*key}", get(marked_key::marked_key))
         .route("/runbook", get(runbook::runbook))
 }
 
-async fn overview(State(seen): State<GatewaySeen>, Query(after): Query<After>) -> Response {
-    let page = Overview::of(&seen, after.note()).await;
+async fn overview(State(seen): State<GatewayState>, Query(after): Query<FlashMessage>) -> Response {
+    let page = OverviewPage::of(&seen, after.note()).await;
     // With thousands of routes it is long, and probes are answered on this thread.
     match spawn_blocking(|| Page(page).into_response()).await {
         Ok(answer) => answer,

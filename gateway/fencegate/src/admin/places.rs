@@ -20,19 +20,19 @@ const OF_ONE: usize = 16;
 const FIRST_HEAD: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Places(Arc<Mutex<Taken>>);
+pub(super) struct ConnectionLimiter(Arc<Mutex<ConnectionTable>>);
 
 /// The connections, numbered in the order of their arrival.
 #[derive(Debug, Default)]
-struct Taken {
-    all: BTreeMap<u64, Holder>,
+struct ConnectionTable {
+    all: BTreeMap<u64, ConnectionEntry>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct ConnectionEntry {
     address: IpAddr,
-    doing: Doing,
+    doing: Activity,
     since: Instant,
     /// The connection has had a first request.
     asked: bool,
@@ -41,7 +41,7 @@ struct Holder {
 
 /// What a connection is doing. The smaller, the less it is worth keeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Doing {
+enum Activity {
     /// Idle: it has sent no request, or is reading its answer.
     Idle,
     Asking,
@@ -49,15 +49,15 @@ enum Doing {
 
 /// The place of one connection. Dropping it makes the place free.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Places,
+pub(super) struct LimitedConnection {
+    places: ConnectionLimiter,
     number: u64,
     leave: CancellationToken,
 }
 
-impl Places {
+impl ConnectionLimiter {
     /// Does not wait: if all places are taken, another connection is closed.
-    pub(super) fn take(&self, address: IpAddr) -> Place {
+    pub(super) fn take(&self, address: IpAddr) -> LimitedConnection {
         let mut taken = self.taken();
         let of_one = taken.all.values().filter(|holder| holder.address == address).count();
         if of_one >= OF_ONE {
@@ -67,18 +67,23 @@ impl Places {
         }
         let (number, leave) = (taken.next, CancellationToken::new());
         taken.next += 1;
-        let holder =
-            Holder { address, doing: Doing::Idle, since: Instant::now(), asked: false, leave: leave.clone() };
+        let holder = ConnectionEntry {
+            address,
+            doing: Activity::Idle,
+            since: Instant::now(),
+            asked: false,
+            leave: leave.clone(),
+        };
         taken.all.insert(number, holder);
-        Place { places: self.clone(), number, leave }
+        LimitedConnection { places: self.clone(), number, leave }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, ConnectionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl ConnectionTable {
     /// A connection with a request in progress is closed last: otherwise its request would be carried out, and nobody
     /// told.
     fn make_room(&mut self, address: Option<IpAddr>) {
@@ -90,16 +95,16 @@ impl Taken {
     }
 }
 
-impl Place {
+impl LimitedConnection {
     pub(super) fn asks(&self) {
-        self.does(Doing::Asking);
+        self.does(Activity::Asking);
     }
 
     pub(super) fn is_answered(&self) {
-        self.does(Doing::Idle);
+        self.does(Activity::Idle);
     }
 
-    fn does(&self, doing: Doing) {
+    fn does(&self, doing: Activity) {
         if let Some(holder) = self.places.taken().all.get_mut(&self.number) {
             (holder.doing, holder.since, holder.asked) = (doing, Instant::now(), true);
         }
@@ -120,7 +125,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LimitedConnection {
     fn drop(&mut self) {
         self.places.taken().all.remove(&self.number);
     }
@@ -136,7 +141,7 @@ mod tests {
 
     #[test]
     fn who_lies_idle_makes_room_for_whoever_comes() {
-        let places = Places::default();
+        let places = ConnectionLimiter::default();
         let first = places.take(peer(1));
         let busy = places.take(peer(1));
         busy.asks();
@@ -154,7 +159,7 @@ mod tests {
 
     #[test]
     fn many_addresses_together_have_no_more_than_all_places() {
-        let places = Places::default();
+        let places = ConnectionLimiter::default();
         let all: Vec<_> = (0..=ALL).map(|n| places.take(peer(u8::try_from(n).expect("few")))).collect();
         assert_eq!(places.taken().all.len(), ALL);
         assert!(all[0].leave.is_cancelled() && !all[1].leave.is_cancelled());

@@ -3,13 +3,13 @@
 use axum::{Extension, Json, http::StatusCode};
 use serde::Serialize;
 
-use super::{deed::Deed, fault::Fault};
+use super::{deed::AuditAction, fault::ApiError};
 
 /// The answer to a question.
-pub(super) type Looked<T> = Result<Json<T>, Fault>;
+pub(super) type QueryResult<T> = Result<Json<T>, ApiError>;
 
 /// The answer to an action, with a description of it for the log.
-pub(super) type Done<T> = Result<(Extension<Deed>, Json<T>), Fault>;
+pub(super) type ActionResult<T> = Result<(Extension<AuditAction>, Json<T>), ApiError>;
 
 /// The process ends when everything that runs has ended.
 #[derive(Debug, Serialize)]
@@ -27,11 +27,14 @@ pub(crate) struct ResolvedOperation {
 }
 
 /// The answer to `drain`.
-pub(super) fn draining() -> (StatusCode, Extension<Deed>, Json<DrainBegun>) {
-    (StatusCode::ACCEPTED, Extension(Deed("drain".into())), Json(DrainBegun { draining: true }))
+pub(super) fn draining() -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
+    (StatusCode::ACCEPTED, Extension(AuditAction("drain".into())), Json(DrainBegun { draining: true }))
 }
 
 /// The answer to `resolve`.
-pub(super) fn resolved(deed: Deed, reference: String) -> (Extension<Deed>, Json<ResolvedOperation>) {
+pub(super) fn resolved(
+    deed: AuditAction,
+    reference: String,
+) -> (Extension<AuditAction>, Json<ResolvedOperation>) {
     (Extension(deed), Json(ResolvedOperation { resolved: reference }))
 }

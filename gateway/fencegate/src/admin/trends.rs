@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::spread::Spread;
+use fencegate_process::spread::HistogramSummary;
 
 use crate::metrics::Metrics;
 
 /// The last minutes. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Trends(Arc<Mutex<VecDeque<Sample>>>);
+pub struct MetricHistory(Arc<Mutex<VecDeque<Sample>>>);
 
 /// Between two samples.
 pub const EVERY: Duration = Duration::from_secs(5);
@@ -24,26 +24,26 @@ pub const MOST: usize = 180;
 /// The counters as they were at one moment.
 #[derive(Debug, Clone)]
 struct Sample {
-    wait: Spread,
-    hold: Spread,
+    wait: HistogramSummary,
+    hold: HistogramSummary,
 }
 
 /// The rates of one interval; `None` where nothing happened in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    pub wait: Option<Typical>,
-    pub hold: Option<Typical>,
+    pub wait: Option<Percentiles>,
+    pub hold: Option<Percentiles>,
 }
 
 /// Seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Typical {
+pub struct Percentiles {
     pub half: f64,
     pub most: f64,
     pub count: u64,
 }
 
-impl Trends {
+impl MetricHistory {
     /// Takes a sample of the counters at each interval, for ever.
     pub async fn follow(self, metrics: Arc<Metrics>) {
         loop {
@@ -73,9 +73,9 @@ impl Trends {
     }
 }
 
-fn typical(spread: &Spread) -> Option<Typical> {
+fn typical(spread: &HistogramSummary) -> Option<Percentiles> {
     let (half, most) = (spread.quantile(0.5)?, spread.quantile(0.99)?);
-    Some(Typical { half, most, count: spread.count() })
+    Some(Percentiles { half, most, count: spread.count() })
 }
 
 #[cfg(test)]
@@ -83,13 +83,13 @@ mod tests {
     use super::*;
 
     fn sample(counts: &[u64]) -> Sample {
-        let spread = Spread::of(&[0.1, 1.0], counts);
+        let spread = HistogramSummary::of(&[0.1, 1.0], counts);
         Sample { wait: spread.clone(), hold: spread }
     }
 
     #[test]
     fn a_point_is_what_came_between_two_samples() {
-        let trends = Trends::default();
+        let trends = MetricHistory::default();
         for counts in [[0, 0, 0], [10, 10, 10], [10, 20, 20]] {
             trends.take(sample(&counts));
         }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn old_samples_go() {
-        let trends = Trends::default();
+        let trends = MetricHistory::default();
         for _ in 0..3 * MOST {
             trends.take(sample(&[0, 0, 0]));
         }

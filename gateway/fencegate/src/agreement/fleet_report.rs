@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_lock::session::publication::{Other, Publication, Says};
+use fencegate_lock::session::publication::{PeerPlan, PeerSession, PlanPublication};
 use fencegate_policies::{
-    published::Published,
-    unlike::{Compared, unlike},
+    published::PlanDigest,
+    unlike::{ConflictReport, unlike},
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,11 +34,16 @@ pub struct RouteAgreement {
 }
 
 /// `file`: what its plan would publish. `same`: those who have published `ours`, as this gateway has.
-pub fn compared(file: &Published, ours: &Publication, same: &[String], others: &[Other]) -> FleetReport {
+pub fn compared(
+    file: &PlanDigest,
+    ours: &PlanPublication,
+    same: &[String],
+    others: &[PeerSession],
+) -> FleetReport {
     let entries = file.entries();
     let mut found: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); entries.len()];
     let mut unreadable = BTreeSet::new();
-    let ours = Says::Published(ours.clone());
+    let ours = PeerPlan::Published(ours.clone());
     let all = same.iter().map(|gateway| (gateway, &ours));
     for (gateway, says) in all.chain(others.iter().map(|other| (&other.gateway, &other.says))) {
         let (places, why) = otherwise(file, says);
@@ -67,17 +72,19 @@ const UNFINISHED: &str =
     "it differs in thousands of routes: those that were not compared count as locked otherwise";
 
 /// Places of the routes that another one locks otherwise; all, and why, where that cannot be known.
-fn otherwise(file: &Published, says: &Says) -> (Vec<usize>, Option<String>) {
+fn otherwise(file: &PlanDigest, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
     let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {
-        Says::Published(theirs) => match Published::parse(theirs.bytes()) {
+        PeerPlan::Published(theirs) => match PlanDigest::parse(theirs.bytes()) {
             Ok(theirs) => {
-                let Compared { ours, unfinished } = unlike(file, &theirs);
+                let ConflictReport { ours, unfinished } = unlike(file, &theirs);
                 (ours, unfinished.then(|| UNFINISHED.to_owned()))
             }
             Err(why) => (all(), Some(why.to_string())),
         },
-        Says::Unreadable(why) => (all(), Some(why.clone())),
-        Says::Unlike => (all(), Some("a build that publishes no routes, and has another plan".to_owned())),
+        PeerPlan::Unreadable(why) => (all(), Some(why.clone())),
+        PeerPlan::Incompatible => {
+            (all(), Some("a build that publishes no routes, and has another plan".to_owned()))
+        }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use fencegate_lock::session::publication::Other;
-use fencegate_policies::{key::ResourceKey, published::Published, unlike::unlike_of_keys};
+use fencegate_lock::session::publication::PeerSession;
+use fencegate_policies::{key::ResourceKey, published::PlanDigest, unlike::unlike_of_keys};
 use fencegate_process::shown;
 
 /// The leases of the process.
 #[derive(Default)]
-pub(super) struct StandingLeases {
+pub(super) struct ActiveLeases {
     /// Patterns by which leases may begin at any moment.
     granted: HashSet<String>,
     /// Keys of leases that began by plans before. For their sake a pattern may be told that nobody is granted any more, and which would say
@@ -16,8 +16,8 @@ pub(super) struct StandingLeases {
     held: Vec<ResourceKey>,
 }
 
-impl StandingLeases {
-    pub(super) fn by(plan: &Published, held: Vec<ResourceKey>) -> Self {
+impl ActiveLeases {
+    pub(super) fn by(plan: &PlanDigest, held: Vec<ResourceKey>) -> Self {
         Self { granted: plan.leases.iter().cloned().collect(), held }
     }
 
@@ -29,9 +29,9 @@ impl StandingLeases {
     /// `theirs`: what `other` has published; `None` if nobody can read it.
     pub(super) fn is_locked_otherwise(
         &self,
-        ours: &Published,
-        other: &Other,
-        theirs: Option<&Published>,
+        ours: &PlanDigest,
+        other: &PeerSession,
+        theirs: Option<&PlanDigest>,
     ) -> Option<String> {
         let first = self.held.first()?;
         let clash = match theirs {

@@ -2,29 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate_policies::plan::Mixed;
+use fencegate_policies::plan::MixedPlans;
 use tracing::{error, info, warn};
 
 /// Routes by name, with the gateways because of which they are refused.
-type Refused = BTreeMap<String, BTreeSet<String>>;
+type RefusedRoutes = BTreeMap<String, BTreeSet<String>>;
 
 /// How many routes are named.
 const NAMED: usize = 20;
 
-pub(super) fn log(refused: &Refused, mixed: Mixed) {
+pub(super) fn log(refused: &RefusedRoutes, mixed: MixedPlans) {
     if refused.is_empty() {
         info!("no gateway that was there before locks a route otherwise");
         return;
     }
     let (routes, gateways) = (routes(refused), gateways(refused));
     match mixed {
-        Mixed::Refuse => error!(
+        MixedPlans::Refuse => error!(
             code = "FG0550",
             routes,
             gateways,
             "config-mismatch: these routes are refused until those gateways have gone or agree"
         ),
-        Mixed::Allow => warn!(
+        MixedPlans::Allow => warn!(
             code = "FG0254",
             routes,
             gateways,
@@ -42,13 +42,13 @@ pub(super) fn unfinished(gateway: &str) {
     );
 }
 
-fn routes(refused: &Refused) -> String {
+fn routes(refused: &RefusedRoutes) -> String {
     let more = refused.len().saturating_sub(NAMED);
     let named = refused.keys().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{named}, and {more} more") } else { named }
 }
 
-fn gateways(refused: &Refused) -> String {
+fn gateways(refused: &RefusedRoutes) -> String {
     let gateways: BTreeSet<&str> = refused.values().flatten().map(String::as_str).collect();
     gateways.into_iter().collect::<Vec<_>>().join(", ")
 }

@@ -11,7 +11,7 @@ const BOOK: &str = r#"  - {name: book, upstream: b, match: {methods: [POST], pat
 "#;
 const POLICY: &str = include_str!("../../../../policies/tests/two_services.yaml");
 
-fn gateway(changes: &[(&str, &str)]) -> Gateway {
+fn gateway(changes: &[(&str, &str)]) -> GatewayPlan {
     let mut text = format!("{POLICY}{BOOK}");
     for (old, new) in changes {
         assert!(text.contains(old), "{old}");
@@ -20,8 +20,8 @@ fn gateway(changes: &[(&str, &str)]) -> Gateway {
     load(&text).plan.expect("sound")
 }
 
-fn published(changes: &[(&str, &str)]) -> Publication {
-    Agreement::publication(&gateway(changes))
+fn published(changes: &[(&str, &str)]) -> PlanPublication {
+    PlanCompat::publication(&gateway(changes))
 }
 
 const PAY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
@@ -29,89 +29,91 @@ const BOOKED: (&str, &str) = ("\"book/{path.id}\"", "\"page/{path.id}\"");
 const LEASES: &str = "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"book/*\", \"shelf/*\"]}]}\nupstreams:\n";
 const ALLOWED: (&str, &str) = ("upstreams:\n", "allow_mixed: true\nupstreams:\n");
 
-fn other(name: &str, age: Age, says: &Publication) -> Other {
-    Other { gateway: name.to_owned(), age, says: Says::Published(says.clone()) }
+fn other(name: &str, age: PublishOrder, says: &PlanPublication) -> PeerSession {
+    PeerSession { gateway: name.to_owned(), age, says: PeerPlan::Published(says.clone()) }
 }
 
 /// An agreement, and its answers about `pay` and `book`.
 struct Case {
-    agreement: Arc<Agreement>,
-    accord: Accord,
+    agreement: Arc<PlanCompat>,
+    accord: RouteVerdicts,
 }
 
 impl Case {
     fn of(changes: &[(&str, &str)]) -> Self {
         let gateway = gateway(changes);
-        let agreement = Agreement::of(&gateway, Metrics::of_gateway(&gateway));
+        let agreement = PlanCompat::of(&gateway, Metrics::of_gateway(&gateway));
         let accord = agreement.accord(&gateway.serving);
         Self { agreement, accord }
     }
 
-    fn judged(&self, ours: &Publication, others: &[Other]) -> [Standing; 2] {
+    fn judged(&self, ours: &PlanPublication, others: &[PeerSession]) -> [RouteStatus; 2] {
         self.agreement.judge(OURS, ours, others);
         self.standings()
     }
 
-    fn standings(&self) -> [Standing; 2] {
+    fn standings(&self) -> [RouteStatus; 2] {
         [RouteId(0), RouteId(1)].map(|route| self.accord.standing(OURS, route))
     }
 }
 
-fn refused(by: &str) -> Standing {
-    Standing::Refused(by.to_owned())
+fn refused(by: &str) -> RouteStatus {
+    RouteStatus::Incompatible(by.to_owned())
 }
 
 #[test]
 fn the_younger_one_gives_way_by_the_routes_that_are_unlike() {
     let (case, ours, theirs) = (Case::of(&[]), published(&[]), published(&[PAY]));
-    assert_eq!(case.standings(), [Standing::Unknown, Standing::Unknown], "nobody has looked yet");
-    let [older, younger] = [Age::Older, Age::Younger].map(|age| other("gw-2", age, &theirs));
-    assert_eq!(case.judged(&ours, &[younger]), [Standing::Agreed, Standing::Agreed]);
-    assert_eq!(case.judged(&ours, &[older]), [refused("gw-2"), Standing::Agreed]);
-    assert_eq!(case.accord.standing(OURS + 1, RouteId(1)), Standing::Unknown, "of another session");
+    assert_eq!(case.standings(), [RouteStatus::Unknown, RouteStatus::Unknown], "nobody has looked yet");
+    let [older, younger] =
+        [PublishOrder::Older, PublishOrder::Younger].map(|age| other("gw-2", age, &theirs));
+    assert_eq!(case.judged(&ours, &[younger]), [RouteStatus::Compatible, RouteStatus::Compatible]);
+    assert_eq!(case.judged(&ours, &[older]), [refused("gw-2"), RouteStatus::Compatible]);
+    assert_eq!(case.accord.standing(OURS + 1, RouteId(1)), RouteStatus::Unknown, "of another session");
     case.agreement.ended(OURS);
-    assert_eq!(case.standings(), [Standing::Unknown, Standing::Unknown]);
+    assert_eq!(case.standings(), [RouteStatus::Unknown, RouteStatus::Unknown]);
 }
 
 #[test]
 fn what_cannot_be_compared_counts_as_unlike_unless_it_gives_way_itself() {
     let (case, ours) = (Case::of(&[]), published(&[]));
-    let of = |age, says| Other { gateway: "gw-2".to_owned(), age, says };
-    let newer = Publication::of(br#"{"format": 2}"#.to_vec());
+    let of = |age, says| PeerSession { gateway: "gw-2".to_owned(), age, says };
+    let newer = PlanPublication::of(br#"{"format": 2}"#.to_vec());
     let all = [refused("gw-2"), refused("gw-2")];
-    for says in [Says::Published(newer), Says::Unreadable("torn".to_owned()), Says::Unlike] {
-        let younger = [Standing::Agreed, Standing::Agreed];
-        assert_eq!(case.judged(&ours, &[of(Age::Younger, says.clone())]), younger);
-        assert_eq!(case.judged(&ours, &[of(Age::Older, says.clone())]), all);
-        assert_eq!(case.judged(&ours, &[of(Age::Blind, says)]), all);
+    for says in [PeerPlan::Published(newer), PeerPlan::Unreadable("torn".to_owned()), PeerPlan::Incompatible]
+    {
+        let younger = [RouteStatus::Compatible, RouteStatus::Compatible];
+        assert_eq!(case.judged(&ours, &[of(PublishOrder::Younger, says.clone())]), younger);
+        assert_eq!(case.judged(&ours, &[of(PublishOrder::Older, says.clone())]), all);
+        assert_eq!(case.judged(&ours, &[of(PublishOrder::Legacy, says)]), all);
     }
 }
 
 #[test]
 fn who_allows_it_agrees_with_everybody() {
     let (case, ours) = (Case::of(&[ALLOWED]), published(&[]));
-    let older = other("gw-2", Age::Older, &published(&[PAY]));
-    assert_eq!(case.judged(&ours, &[older]), [Standing::Agreed, Standing::Agreed]);
+    let older = other("gw-2", PublishOrder::Older, &published(&[PAY]));
+    assert_eq!(case.judged(&ours, &[older]), [RouteStatus::Compatible, RouteStatus::Compatible]);
     case.agreement.turn_to(&gateway(&[]));
-    assert_eq!(case.standings(), [refused("gw-2"), Standing::Agreed]);
+    assert_eq!(case.standings(), [refused("gw-2"), RouteStatus::Compatible]);
 }
 
 /// From the moment of its turn a session is younger than all others: what it serves nobody else may be about to.
 #[test]
 fn a_plan_takes_the_place_of_another_one_where_nobody_disagrees_about_what_goes_on() {
     let (case, ours, next) = (Case::of(&[]), published(&[]), published(&[BOOKED]));
-    let pay = other("gw-2", Age::Younger, &published(&[PAY]));
+    let pay = other("gw-2", PublishOrder::Younger, &published(&[PAY]));
     case.judged(&ours, slice::from_ref(&pay));
     let why =
         case.agreement.turns(OURS, &ours, &next, slice::from_ref(&pay)).expect_err("gw-2 would serve `pay`");
     assert!(why.contains("gw-2") && why.contains("pay"), "{why}");
-    assert_eq!(case.standings(), [Standing::Agreed, Standing::Agreed], "nothing has changed");
+    assert_eq!(case.standings(), [RouteStatus::Compatible, RouteStatus::Compatible], "nothing has changed");
     // About what does not go on anybody may disagree: it is over.
-    let book = other("gw-2", Age::Younger, &published(&[BOOKED]));
+    let book = other("gw-2", PublishOrder::Younger, &published(&[BOOKED]));
     assert_eq!(case.agreement.turns(OURS, &ours, &next, &[book]), Ok(()));
-    assert_eq!(case.standings(), [Standing::Agreed, Standing::Unknown]);
+    assert_eq!(case.standings(), [RouteStatus::Compatible, RouteStatus::Unknown]);
     // What is refused may go on being refused.
-    let older = other("gw-3", Age::Older, &published(&[PAY]));
+    let older = other("gw-3", PublishOrder::Older, &published(&[PAY]));
     case.judged(&ours, &[older.clone(), pay.clone()]);
     assert_eq!(case.agreement.turns(OURS, &ours, &next, &[older, pay]), Ok(()));
 }
@@ -126,10 +128,10 @@ fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
     let case = Case::of(&[leased, three]);
     let [ours, next, without] = [&[leased, three][..], &[leased, four], &[BOOKED]].map(gateway);
     let [ours, next, without] = [&ours, &next, &without]
-        .map(|plan| (Published::of(&plan.serving, plan.leases.as_ref()), Agreement::publication(plan)));
-    let book = other("gw-2", Age::Younger, &published(&[leased, four]));
+        .map(|plan| (PlanDigest::of(&plan.serving, plan.leases.as_ref()), PlanCompat::publication(plan)));
+    let book = other("gw-2", PublishOrder::Younger, &published(&[leased, four]));
     let key = |text| ResourceKey::parse(text).expect("a key");
-    let turns = |next: &(Published, Publication), held: &[&'static str]| {
+    let turns = |next: &(PlanDigest, PlanPublication), held: &[&'static str]| {
         case.agreement.leases(&next.0, held.iter().map(|text| key(text)).collect());
         case.judged(&ours.1, slice::from_ref(&book));
         case.agreement.turns(OURS, &ours.1, &next.1, slice::from_ref(&book))
@@ -141,8 +143,8 @@ fn a_key_that_a_client_holds_keeps_a_session_from_becoming_the_younger_one() {
         let why = turns(next, &["shelf/7", "book/7"]).expect_err("a client holds it");
         assert!(why.contains("gw-2") && why.contains("book/7"), "{why}");
     }
-    let unreadable = Other { says: Says::Unreadable("torn".to_owned()), ..book };
-    let leased = StandingLeases::by(&ours.0, vec![key("shelf/7")]);
+    let unreadable = PeerSession { says: PeerPlan::Unreadable("torn".to_owned()), ..book };
+    let leased = ActiveLeases::by(&ours.0, vec![key("shelf/7")]);
     assert!(leased.is_locked_otherwise(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }
 
@@ -153,12 +155,15 @@ fn a_pattern_that_is_granted_keeps_a_session_from_becoming_the_younger_one() {
     let case = Case::of(&[leased]);
     let (ours, next) = (published(&[leased]), published(&[leased, PAY]));
     let permits = ("\"book/{path.id}\"", "\"book/{path.id}\", permits: 3");
-    let book =
-        other("gw-2", Age::Younger, &published(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]));
+    let book = other(
+        "gw-2",
+        PublishOrder::Younger,
+        &published(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]),
+    );
     case.judged(&ours, slice::from_ref(&book));
     let why = case.agreement.turns(OURS, &ours, &next, slice::from_ref(&book)).expect_err("it is granted");
     assert!(why.contains("leases of book/*"), "{why}");
     let bare = gateway(&[PAY]);
-    case.agreement.leases(&Published::of(&bare.serving, None), Vec::new());
+    case.agreement.leases(&PlanDigest::of(&bare.serving, None), Vec::new());
     assert_eq!(case.agreement.turns(OURS, &ours, &next, &[book]), Ok(()));
 }

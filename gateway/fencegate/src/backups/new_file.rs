@@ -6,27 +6,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate_guard::store::backup::{Broken, Header, verify};
+use fencegate_guard::store::backup::{BackupFormatError, BackupHeader, verify};
 use rustix::fs::fstatvfs;
 use tempfile::{Builder, NamedTempFile};
 
 /// What to do with a file that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
-    Kept,
-    Replaced,
+pub enum OverwritePolicy {
+    Keep,
+    Replace,
 }
 
 /// A backup that is being written, under a temporary name. If it is dropped before its end, nothing is left of it.
-pub struct NewFile {
+pub struct AtomicFile {
     file: NamedTempFile,
     path: PathBuf,
-    existing: Existing,
+    existing: OverwritePolicy,
 }
 
 /// There is no new backup, and an earlier one is unchanged.
 #[derive(Debug, thiserror::Error)]
-pub enum NotWritten {
+pub enum WriteBackupError {
     #[error("FG0612: {path} is there already; `--overwrite` replaces it")]
     Exists { path: String },
     #[error(
@@ -34,22 +34,22 @@ pub enum NotWritten {
     )]
     Io { path: String, source: io::Error },
     #[error("FG0611: the backup for {path} is not whole: {source}; nothing is left of it")]
-    Broken { path: String, source: Broken },
+    Broken { path: String, source: BackupFormatError },
 }
 
 /// The space that is left free on every disk. The disk may be the guard's, and a guard that cannot write ends.
 const LEFT_FREE: u64 = 16 << 20;
 
-impl NewFile {
+impl AtomicFile {
     /// # Errors
     /// There is one already, or its folder cannot be written.
-    pub fn begin(path: &Path, existing: Existing) -> Result<Self, NotWritten> {
-        if existing == Existing::Kept && path.symlink_metadata().is_ok() {
-            return Err(NotWritten::Exists { path: path.display().to_string() });
+    pub fn begin(path: &Path, existing: OverwritePolicy) -> Result<Self, WriteBackupError> {
+        if existing == OverwritePolicy::Keep && path.symlink_metadata().is_ok() {
+            return Err(WriteBackupError::Exists { path: path.display().to_string() });
         }
         // Only its owner may read the file: it contains answers to clients.
         let made = Builder::new().prefix(".fencegate-backup-").tempfile_in(folder(path));
-        let file = made.map_err(|source| NotWritten::io(path, source))?;
+        let file = made.map_err(|source| WriteBackupError::io(path, source))?;
         Ok(Self { file, path: path.to_owned(), existing })
     }
 
@@ -57,21 +57,21 @@ impl NewFile {
     ///
     /// # Errors
     /// The written file is not complete, or cannot get its name.
-    pub fn finish(self) -> Result<Header, NotWritten> {
+    pub fn finish(self) -> Result<BackupHeader, WriteBackupError> {
         let Self { file, path, existing } = self;
         let synced = file.as_file().sync_all();
-        synced.map_err(|source| NotWritten::io(&path, source))?;
-        let broken = |source| NotWritten::Broken { path: path.display().to_string(), source };
+        synced.map_err(|source| WriteBackupError::io(&path, source))?;
+        let broken = |source| WriteBackupError::Broken { path: path.display().to_string(), source };
         let header = verify(file.path()).map_err(broken)?;
         let named = match existing {
-            Existing::Kept => file.persist_noclobber(&path),
-            Existing::Replaced => file.persist(&path),
+            OverwritePolicy::Keep => file.persist_noclobber(&path),
+            OverwritePolicy::Replace => file.persist(&path),
         };
         named.map_err(|failed| match failed.error.kind() {
-            io::ErrorKind::AlreadyExists => NotWritten::Exists { path: path.display().to_string() },
-            _ => NotWritten::io(&path, failed.error),
+            io::ErrorKind::AlreadyExists => WriteBackupError::Exists { path: path.display().to_string() },
+            _ => WriteBackupError::io(&path, failed.error),
         })?;
-        synced_folder(&path).map_err(|source| NotWritten::io(&path, source))?;
+        synced_folder(&path).map_err(|source| WriteBackupError::io(&path, source))?;
         Ok(header)
     }
 
@@ -87,7 +87,7 @@ impl NewFile {
     }
 }
 
-impl Write for NewFile {
+impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.has_room(bytes.len())?;
         self.file.write(bytes)
@@ -98,7 +98,7 @@ impl Write for NewFile {
     }
 }
 
-impl NotWritten {
+impl WriteBackupError {
     pub fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }

@@ -10,38 +10,38 @@ use std::{
 };
 
 use fencegate_guard::store::{
-    NotRestored, Redb, Restored, StoreError,
-    backup::{Header, verify},
+    RedbStore, RestoreOptions, RestoreStoreError, StoreError,
+    backup::{BackupHeader, verify},
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempPath;
 
-use super::new_file::{Existing, folder, synced_folder};
+use super::new_file::{OverwritePolicy, folder, synced_folder};
 
 /// The place of a store. As long as this exists, no guard starts on the store in it.
-pub struct StorePlace {
+pub struct RestoreTarget {
     path: PathBuf,
     /// The old store, locked as a guard locks it.
     old: Option<File>,
     /// How far the old store had come.
-    known: Option<Known>,
+    known: Option<ExistingStore>,
 }
 
 /// How far a store has come, where it can still be read.
-struct Known {
+struct ExistingStore {
     path: PathBuf,
-    header: Header,
+    header: BackupHeader,
 }
 
 /// No store was made, and the old store is still in its place.
 #[derive(Debug, thiserror::Error)]
-pub enum NotMade {
+pub enum RestoreError {
     #[error(
         "FG0614: {path} is there already; `--replace` moves it aside, once it is sure that its guard does not run anywhere"
     )]
     Exists { path: String },
     #[error("FG0614: a guard, or another command, is at work on {path}; stop it first")]
-    AtWork { path: String },
+    InUse { path: String },
     #[error("FG0614: {path} is another file than a moment ago; somebody else is at work there")]
     Changed { path: String },
     #[error("FG0614: {0}")]
@@ -54,26 +54,26 @@ pub enum NotMade {
     #[error("FG0615: the floor {floor} is below {highest}, which the store at {path} has let in")]
     Floor { floor: u64, highest: u64, path: String },
     #[error("FG0615: {0}")]
-    BelowBackup(NotRestored),
+    BelowBackup(RestoreStoreError),
     #[error("FG0611: {backup}: {source}")]
-    Broken { backup: String, source: NotRestored },
+    Broken { backup: String, source: RestoreStoreError },
     #[error("FG0614: make {path}: {source}")]
-    Store { path: String, source: NotRestored },
+    Store { path: String, source: RestoreStoreError },
 }
 
-impl StorePlace {
+impl RestoreTarget {
     /// # Errors
     /// An old store is in the place and must stay, or somebody uses it.
-    pub fn take(path: &Path, existing: Existing) -> Result<Self, NotMade> {
+    pub fn take(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreError> {
         if path.symlink_metadata().is_ok() {
-            if existing == Existing::Kept {
-                return Err(NotMade::Exists { path: path.display().to_string() });
+            if existing == OverwritePolicy::Keep {
+                return Err(RestoreError::Exists { path: path.display().to_string() });
             }
             let (old, known) = held(path)?;
             return Ok(Self { path: path.to_owned(), old: Some(old), known });
         }
         // A command that was killed amid its last steps has left nothing here, and the store under its other name.
-        let newest = newest_aside(path).map_err(|source| NotMade::io(path, source))?;
+        let newest = newest_aside(path).map_err(|source| RestoreError::io(path, source))?;
         let known = match newest {
             Some(number) => held(&aside(path, number))?.1,
             None => None,
@@ -85,15 +85,17 @@ impl StorePlace {
     ///
     /// # Errors
     /// The backup is not complete, or the floor is below the newest token of the old store.
-    pub fn restore(self, backup: &Path, restored: &Restored) -> Result<MadeStore, NotMade> {
+    pub fn restore(self, backup: &Path, restored: &RestoreOptions) -> Result<RestoredStore, RestoreError> {
         let name = self.path.display().to_string();
         let restored = self.after_what_is_known(restored)?;
-        let failed = |source| NotMade::io(&self.path, source);
+        let failed = |source| RestoreError::io(&self.path, source);
         let new = self.unfinished()?;
-        let header = Redb::restore(&new, backup, &restored).map_err(|source| match source {
-            NotRestored::Floor { .. } => NotMade::BelowBackup(source),
-            NotRestored::Backup(_) => NotMade::Broken { backup: backup.display().to_string(), source },
-            NotRestored::Store(_) => NotMade::Store { path: name.clone(), source },
+        let header = RedbStore::restore(&new, backup, &restored).map_err(|source| match source {
+            RestoreStoreError::Floor { .. } => RestoreError::BelowBackup(source),
+            RestoreStoreError::Backup(_) => {
+                RestoreError::Broken { backup: backup.display().to_string(), source }
+            }
+            RestoreStoreError::Store(_) => RestoreError::Store { path: name.clone(), source },
         })?;
         self.owned(&new).map_err(failed)?;
         let aside = self.put_aside()?;
@@ -104,25 +106,25 @@ impl StorePlace {
         }
         synced_folder(&self.path).map_err(failed)?;
         let closed_for = restored.closed_for(&header);
-        Ok(MadeStore { header, aside, closed_for })
+        Ok(RestoredStore { header, aside, closed_for })
     }
 
     /// Raises the settings of the new store by what the old store knows. The new store lets in nothing that the old
     /// one has let in, and stays closed at least as long as a guard that starts on the old one.
-    fn after_what_is_known(&self, restored: &Restored) -> Result<Restored, NotMade> {
-        let Some(Known { path, header }) = &self.known else { return Ok(restored.clone()) };
+    fn after_what_is_known(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreError> {
+        let Some(ExistingStore { path, header }) = &self.known else { return Ok(restored.clone()) };
         let (floor, highest) = (restored.floor, header.highest);
         if floor < highest {
-            return Err(NotMade::Floor { floor, highest, path: path.display().to_string() });
+            return Err(RestoreError::Floor { floor, highest, path: path.display().to_string() });
         }
         let max_execution = restored.max_execution.max(header.max_execution.unwrap_or_default());
-        Ok(Restored { max_execution, ..restored.clone() })
+        Ok(RestoreOptions { max_execution, ..restored.clone() })
     }
 
     /// A temporary name for the new store. A file that a killed command has left there is removed.
-    fn unfinished(&self) -> Result<TempPath, NotMade> {
+    fn unfinished(&self) -> Result<TempPath, RestoreError> {
         let path = beside(&self.path, "restoring");
-        let failed = |source| NotMade::io(&path, source);
+        let failed = |source| RestoreError::io(&path, source);
         match File::open(&path) {
             Ok(file) => {
                 at_rest(&file, &path)?;
@@ -147,13 +149,13 @@ impl StorePlace {
         chown(new, Some(of.uid()), Some(of.gid()))
     }
 
-    fn put_aside(&self) -> Result<Option<PathBuf>, NotMade> {
+    fn put_aside(&self) -> Result<Option<PathBuf>, RestoreError> {
         let Some(old) = &self.old else { return Ok(None) };
-        let failed = |source| NotMade::io(&self.path, source);
+        let failed = |source| RestoreError::io(&self.path, source);
         let newest = newest_aside(&self.path).map_err(failed)?;
         let aside = aside(&self.path, newest.map_or(1, |newest| newest.saturating_add(1)));
         if aside.symlink_metadata().is_ok() {
-            return Err(NotMade::io(&aside, io::ErrorKind::AlreadyExists.into()));
+            return Err(RestoreError::io(&aside, io::ErrorKind::AlreadyExists.into()));
         }
         is_there(old, &self.path)?;
         fs::rename(&self.path, &aside).map_err(failed)?;
@@ -161,7 +163,7 @@ impl StorePlace {
     }
 }
 
-impl NotMade {
+impl RestoreError {
     fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }
@@ -169,9 +171,9 @@ impl NotMade {
 
 /// A store that was made of a backup.
 #[derive(Debug)]
-pub struct MadeStore {
+pub struct RestoredStore {
     /// The description of the backup.
-    pub header: Header,
+    pub header: BackupHeader,
     /// The present path of the old store.
     pub aside: Option<PathBuf>,
     /// How long the guard stays closed after its first start.
@@ -179,9 +181,9 @@ pub struct MadeStore {
 }
 
 /// Locks a store that nobody uses, and reads how far it has come. Nobody can open it until the file is released.
-fn held(path: &Path) -> Result<(File, Option<Known>), NotMade> {
+fn held(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(|source| NotMade::io(path, source))?;
+    let file = file.map_err(|source| RestoreError::io(path, source))?;
     let known = known(path)?;
     at_rest(&file, path)?;
     is_there(&file, path)?;
@@ -189,38 +191,38 @@ fn held(path: &Path) -> Result<(File, Option<Known>), NotMade> {
 }
 
 /// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
-fn known(path: &Path) -> Result<Option<Known>, NotMade> {
-    let header = match Redb::open(path).and_then(|store| store.header()) {
+fn known(path: &Path) -> Result<Option<ExistingStore>, RestoreError> {
+    let header = match RedbStore::open(path).and_then(|store| store.header()) {
         Ok(header) => Some(header),
-        Err(StoreError::InUse { path }) => return Err(NotMade::AtWork { path }),
-        Err(StoreError::Missing { path }) => return Err(NotMade::Changed { path }),
-        Err(moved @ StoreError::Moved { .. }) => return Err(NotMade::Moved(moved)),
-        Err(newer @ StoreError::Newer { .. }) => return Err(NotMade::Newer(newer)),
+        Err(StoreError::InUse { path }) => return Err(RestoreError::InUse { path }),
+        Err(StoreError::Missing { path }) => return Err(RestoreError::Changed { path }),
+        Err(moved @ StoreError::Moved { .. }) => return Err(RestoreError::Moved(moved)),
+        Err(newer @ StoreError::Newer { .. }) => return Err(RestoreError::Newer(newer)),
         // Somebody has put a backup in the place of a store.
         Err(StoreError::Backup { .. }) => verify(path).ok(),
         Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
     };
-    Ok(header.map(|header| Known { path: path.to_owned(), header }))
+    Ok(header.map(|header| ExistingStore { path: path.to_owned(), header }))
 }
 
 /// Locks the file of a store that nobody uses. Until the lock is released nobody can open the store.
-fn at_rest(file: &File, path: &Path) -> Result<(), NotMade> {
+fn at_rest(file: &File, path: &Path) -> Result<(), RestoreError> {
     file.try_lock().map_err(|error| {
         let path = path.display().to_string();
         match error {
-            TryLockError::WouldBlock => NotMade::AtWork { path },
-            TryLockError::Error(source) => NotMade::Io { path, source },
+            TryLockError::WouldBlock => RestoreError::InUse { path },
+            TryLockError::Error(source) => RestoreError::Io { path, source },
         }
     })
 }
 
 /// A lock on a file does not keep others from its name, so the name may lead to another file by now.
-fn is_there(file: &File, path: &Path) -> Result<(), NotMade> {
-    let failed = |source| NotMade::io(path, source);
+fn is_there(file: &File, path: &Path) -> Result<(), RestoreError> {
+    let failed = |source| RestoreError::io(path, source);
     let (held, named) = (file.metadata().map_err(failed)?, path.metadata().map_err(failed)?);
     match (held.dev(), held.ino()) == (named.dev(), named.ino()) {
         true => Ok(()),
-        false => Err(NotMade::Changed { path: path.display().to_string() }),
+        false => Err(RestoreError::Changed { path: path.display().to_string() }),
     }
 }
 

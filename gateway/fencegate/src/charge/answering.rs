@@ -10,15 +10,15 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::lease_client::{GatewayDoor, Gateways};
+use super::lease_client::{GatewayEndpoint, GatewayEndpoints};
 
 /// Lives as long as the runtime of the test.
-pub(super) struct Answering {
-    door: GatewayDoor,
+pub(super) struct FakeGateway {
+    door: GatewayEndpoint,
     asked: Arc<AtomicUsize>,
 }
 
-impl Answering {
+impl FakeGateway {
     /// `status` is the status of every answer. Answers have no body.
     pub(super) async fn with(status: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -30,15 +30,15 @@ impl Answering {
                 tokio::spawn(answers(client, status, counted.clone()));
             }
         });
-        Self { door: GatewayDoor { host, speaks_tls: false }, asked }
+        Self { door: GatewayEndpoint { host, speaks_tls: false }, asked }
     }
 
-    pub(super) fn door(&self) -> GatewayDoor {
+    pub(super) fn door(&self) -> GatewayEndpoint {
         self.door.clone()
     }
 
-    pub(super) fn alone(&self) -> Gateways {
-        Gateways { doors: vec![self.door()], bearer: None, secured: None }
+    pub(super) fn alone(&self) -> GatewayEndpoints {
+        GatewayEndpoints { doors: vec![self.door()], bearer: None, secured: None }
     }
 
     /// The number of questions so far.

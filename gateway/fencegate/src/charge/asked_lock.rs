@@ -3,37 +3,37 @@
 use std::time::Duration;
 
 use fencegate_policies::key::ResourceKey;
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 /// The lock that a command asks for.
 #[derive(Debug, Clone)]
-pub struct WantedLock {
+pub struct LockSpec {
     pub key: ResourceKey,
     pub access: Access,
     /// How many may hold the key at once. All who ask for the key must say the same. Default: the number in the
     /// policy.
     pub permits: Option<u16>,
-    pub wait: LockWait,
+    pub wait: WaitPolicy,
 }
 
 /// Who else may hold the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    Alone,
+    Exclusive,
     /// Others may share the key.
     Shared,
 }
 
 /// How long to wait for other holders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockWait {
+pub enum WaitPolicy {
     For(Duration),
-    AsLongAsItTakes,
+    Forever,
 }
 
 /// What the command learns about its lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownLock {
+pub struct CommandLockInfo {
     /// `Fencing-Token`.
     pub token: String,
     /// `Fencing-Number`.
@@ -46,24 +46,24 @@ pub struct ShownLock {
 
 /// The state of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LockStands {
+pub enum LockStatus {
     /// Nobody else can hold the lock before then.
-    Proven(Boot),
+    Proven(BootInstant),
     /// The same, and an operator has asked the holder to release the lock.
-    WantedBack(Boot),
+    Revoked(BootInstant),
     /// Somebody else may hold the lock now.
-    Gone,
+    Lost,
 }
 
 /// Why there is no lock.
 #[derive(Debug, thiserror::Error)]
-pub enum NoLock {
+pub enum AcquireLockError {
     #[error("FG0621: `{0}` is held by another, and the wait is over; nothing was run")]
-    HeldByAnother(ResourceKey),
+    Held(ResourceKey),
     /// Another attempt may succeed.
     #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
     Unavailable { key: ResourceKey, why: String },
     /// No other attempt can succeed.
     #[error("FG0623: no lock of `{key}`: {why}; nothing was run")]
-    Never { key: ResourceKey, why: String },
+    Permanent { key: ResourceKey, why: String },
 }

@@ -8,7 +8,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use fencegate_process::clock::{Boot, Clock, MachineClock};
+use fencegate_process::clock::{BootInstant, Clock, MachineClock};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::{
@@ -19,7 +19,8 @@ use super::{
 /// The arguments are the process id of the parent, the time until which the lock is proven, and the command.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = arguments.next().and_then(|number| Pid::from_raw(number.to_str()?.parse().ok()?));
-    let until = arguments.next().and_then(|nanos| Some(Boot::from_nanos(nanos.to_str()?.parse().ok()?)));
+    let until =
+        arguments.next().and_then(|nanos| Some(BootInstant::from_nanos(nanos.to_str()?.parse().ok()?)));
     let (Some(parent), Some(until), Some(program)) = (parent, until, arguments.next()) else {
         return misplaced();
     };

@@ -3,7 +3,7 @@
 
 use std::{io, time::Duration};
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -30,7 +30,7 @@ impl BootTimer {
     ///
     /// # Cancellation
     /// Dropping the future changes nothing: the next one sets the timer anew.
-    pub(super) async fn until(&self, at: Boot) -> io::Result<()> {
+    pub(super) async fn until(&self, at: BootInstant) -> io::Result<()> {
         // Zero would disarm the timer.
         let at = Duration::from_nanos(at.as_nanos().max(1));
         let at = Timespec { tv_sec: at.as_secs().cast_signed(), tv_nsec: i64::from(at.subsec_nanos()) };
@@ -57,7 +57,9 @@ mod tests {
     #[tokio::test]
     async fn it_returns_when_it_is_time_and_not_before() {
         let timer = BootTimer::new().expect("a descriptor");
-        for at in [MachineClock.now() + Duration::from_millis(30), Boot::from_nanos(0), MachineClock.now()] {
+        for at in
+            [MachineClock.now() + Duration::from_millis(30), BootInstant::from_nanos(0), MachineClock.now()]
+        {
             timer.until(at).await.expect("a timer");
             assert!(MachineClock.now() >= at);
         }

@@ -2,55 +2,55 @@
 
 use std::{io, time::Duration};
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use tokio::time::sleep;
 
 use super::{
-    asked_lock::{NoLock, WantedLock},
+    asked_lock::{AcquireLockError, LockSpec},
     exit_code::{HELD_BY_ANOTHER, LOST, NOT_RUN},
-    keeping::{Charge, House, Lost, RunEnd},
+    keeping::{CommandExit, CommandRunner, LockLossReason, LockedCommand},
     lock_source::{CommandLock, LockSource},
 };
 
 /// The command to run under a lock, and how often.
 #[derive(Debug)]
-pub struct Campaign {
-    pub wanted: WantedLock,
-    pub charge: Charge,
-    pub turns: Turns,
+pub struct RunLoop {
+    pub wanted: LockSpec,
+    pub charge: LockedCommand,
+    pub turns: Repeat,
 }
 
 /// Whether to ask for the key again when the command is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turns {
+pub enum Repeat {
     Once,
-    Again,
+    Repeatedly,
 }
 
 /// Progress that the caller may report.
 #[derive(Debug)]
-pub enum Stage<'a> {
-    Waits,
-    Holds(&'a CommandLock),
-    Lost(Lost, Boot),
-    CameBack(u8),
+pub enum RunProgress<'a> {
+    Waiting,
+    Holding(&'a CommandLock),
+    Lost(LockLossReason, BootInstant),
+    Exited(u8),
 }
 
 /// Why the command was not run.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRun {
+pub enum RunCommandError {
     #[error(transparent)]
-    NoLock(#[from] NoLock),
+    NoLock(#[from] AcquireLockError),
     #[error("FG0623: {0} came while the lock was waited for; nothing was run")]
-    AskedToEnd(&'static str),
+    Interrupted(&'static str),
     #[error("FG0623: start what watches over the command; nothing was run")]
-    Unstarted(#[from] io::Error),
+    StartSupervisor(#[from] io::Error),
 }
 
 /// The pause between two turns. A command that fails at once must not keep ZooKeeper and the machine busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl Campaign {
+impl RunLoop {
     /// Returns the exit code.
     ///
     /// # Errors
@@ -60,30 +60,30 @@ impl Campaign {
     /// Must not be dropped while a command runs.
     pub async fn goes_on(
         &self,
-        house: &mut House,
+        house: &mut CommandRunner,
         source: &mut LockSource,
-        told: impl Fn(Stage<'_>),
-    ) -> Result<u8, NotRun> {
+        told: impl Fn(RunProgress<'_>),
+    ) -> Result<u8, RunCommandError> {
         loop {
-            told(Stage::Waits);
+            told(RunProgress::Waiting);
             let lock = tokio::select! {
                 lock = source.take(&self.wanted) => lock?,
-                signal = house.asked_to_end() => return Err(NotRun::AskedToEnd(signal)),
+                signal = house.asked_to_end() => return Err(RunCommandError::Interrupted(signal)),
             };
-            told(Stage::Holds(&lock));
+            told(RunProgress::Holding(&lock));
             let came = house.run(&self.charge, &lock).await;
             lock.give_back().await;
             let code = match came? {
-                RunEnd::ByItself(code) => {
-                    told(Stage::CameBack(code));
+                CommandExit::Exited(code) => {
+                    told(RunProgress::Exited(code));
                     code
                 }
-                RunEnd::Ended(lost, proven) => {
-                    told(Stage::Lost(lost, proven));
+                CommandExit::Terminated(lost, proven) => {
+                    told(RunProgress::Lost(lost, proven));
                     LOST
                 }
             };
-            if self.turns == Turns::Once || house.is_ending().is_some() {
+            if self.turns == Repeat::Once || house.is_ending().is_some() {
                 return Ok(code);
             }
             tokio::select! {
@@ -94,10 +94,10 @@ impl Campaign {
     }
 }
 
-impl NotRun {
+impl RunCommandError {
     pub fn code(&self) -> u8 {
         match self {
-            Self::NoLock(NoLock::HeldByAnother(_)) => HELD_BY_ANOTHER,
+            Self::NoLock(AcquireLockError::Held(_)) => HELD_BY_ANOTHER,
             _ => NOT_RUN,
         }
     }

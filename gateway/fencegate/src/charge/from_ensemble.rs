@@ -2,33 +2,33 @@
 
 use std::{process, sync::Arc, time::Duration};
 
-use fencegate_lock::client::{Client, Error, Held, Options};
+use fencegate_lock::client::{Client, ConnectOptions, Error, LockGuard};
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{Gateway, LockSite, ZooKeeper},
+    plan::{GatewayPlan, LockSite, ZooKeeperSettings},
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock},
-    renewals::Renewals,
+    asked_lock::{Access, AcquireLockError, CommandLockInfo, LockSpec, LockStatus, WaitPolicy},
+    renewals::RenewalSchedule,
 };
 use crate::serve::addresses::host_name;
 
 /// A session of our own with ZooKeeper.
-pub struct FromEnsemble {
-    plan: Arc<Gateway>,
-    options: Options,
+pub struct ZooKeeperLockSource {
+    plan: Arc<GatewayPlan>,
+    options: ConnectOptions,
     client: Option<Client>,
 }
 
 /// A lock that our session holds.
 #[derive(Debug)]
-pub(super) struct HeldHere(Held);
+pub(super) struct DirectLock(LockGuard);
 
 /// How the gateways of a policy lock one key.
-struct Taken {
+struct KeyPlacement {
     site: LockSite,
     delay: Option<Duration>,
 }
@@ -42,50 +42,52 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// The longest single wait. Whoever waits without a limit begins a new one.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
 
-impl FromEnsemble {
+impl ZooKeeperLockSource {
     /// `ttl`: how long the lock outlives this process. Default: the session timeout of the policy.
-    pub fn of(plan: Gateway, ttl: Option<Duration>) -> Self {
-        let mut options = Options::of_policy(&plan.zookeeper, &name());
+    pub fn of(plan: GatewayPlan, ttl: Option<Duration>) -> Self {
+        let mut options = ConnectOptions::of_policy(&plan.zookeeper, &name());
         options.session_timeout = ttl.unwrap_or(options.session_timeout);
         Self { plan: Arc::new(plan), options, client: None }
     }
 
     /// The renewals of a session with the timeout that is asked for.
-    pub(super) fn renewals(&self) -> Renewals {
+    pub(super) fn renewals(&self) -> RenewalSchedule {
         let timeout = self.options.session_timeout;
         let proves = timeout.saturating_sub(self.plan.zookeeper.margin(timeout));
-        Renewals { proves, interval: ZooKeeper::heartbeat(timeout) }
+        RenewalSchedule { proves, interval: ZooKeeperSettings::heartbeat(timeout) }
     }
 
-    pub(super) async fn take(&mut self, wanted: &WantedLock) -> Result<HeldHere, NoLock> {
+    pub(super) async fn take(&mut self, wanted: &LockSpec) -> Result<DirectLock, AcquireLockError> {
         let late = match wanted.wait {
-            LockWait::For(wait) => Some(Instant::now() + wait),
-            LockWait::AsLongAsItTakes => None,
+            WaitPolicy::For(wait) => Some(Instant::now() + wait),
+            WaitPolicy::Forever => None,
         };
         loop {
             let left = late.map_or(LONGEST_WAIT, |late| late.saturating_duration_since(Instant::now()));
             let why = match self.ask(wanted, left).await {
-                Ok(held) => return Ok(HeldHere(held)),
+                Ok(held) => return Ok(DirectLock(held)),
                 Err(why) => why,
             };
             let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
             match refusal(&wanted.key, why) {
-                NoLock::HeldByAnother(_) | NoLock::Unavailable { .. } if again => sleep(PAUSE).await,
+                AcquireLockError::Held(_) | AcquireLockError::Unavailable { .. } if again => {
+                    sleep(PAUSE).await
+                }
                 refusal => return Err(refusal),
             }
         }
     }
 
-    async fn ask(&mut self, wanted: &WantedLock, wait: Duration) -> Result<Held, Error> {
+    async fn ask(&mut self, wanted: &LockSpec, wait: Duration) -> Result<LockGuard, Error> {
         let client = match self.client.take() {
             Some(client) => client,
             None => Client::connect(self.options.clone()).await?,
         };
         let client = self.client.insert(client);
-        let Taken { site, delay } = Taken::of(&self.plan, &wanted.key);
+        let KeyPlacement { site, delay } = KeyPlacement::of(&self.plan, &wanted.key);
         let key = wanted.key.as_str();
         let ask = match wanted.access {
-            Access::Alone => client.lock(key),
+            Access::Exclusive => client.lock(key),
             Access::Shared => client.read(key),
         };
         if wanted.permits.is_some()
@@ -111,8 +113,8 @@ impl FromEnsemble {
     }
 }
 
-impl Taken {
-    fn of(plan: &Gateway, key: &ResourceKey) -> Self {
+impl KeyPlacement {
+    fn of(plan: &GatewayPlan, key: &ResourceKey) -> Self {
         let serving = &plan.serving;
         let routes = serving.routes.routes().iter();
         let fences = routes.filter_map(|route| Some((route.fence.as_ref()?.site_of(key)?, route.upstream)));
@@ -124,15 +126,15 @@ impl Taken {
     }
 }
 
-impl HeldHere {
-    pub(super) fn shown(&self) -> ShownLock {
+impl DirectLock {
+    pub(super) fn shown(&self) -> CommandLockInfo {
         let token = self.0.token();
         let permit = self.0.permit().map(|permit| permit.number().into());
-        ShownLock { token: token.to_string(), number: token.number(), lease: None, permit }
+        CommandLockInfo { token: token.to_string(), number: token.number(), lease: None, permit }
     }
 
-    pub(super) fn stands(&self) -> LockStands {
-        self.0.proven_until().map_or(LockStands::Gone, LockStands::Proven)
+    pub(super) fn stands(&self) -> LockStatus {
+        self.0.proven_until().map_or(LockStatus::Lost, LockStatus::Proven)
     }
 
     pub(super) fn give_back(self) {
@@ -140,13 +142,15 @@ impl HeldHere {
     }
 }
 
-fn refusal(key: &ResourceKey, why: Error) -> NoLock {
+fn refusal(key: &ResourceKey, why: Error) -> AcquireLockError {
     let key = key.clone();
     match why {
-        Error::Locked => NoLock::HeldByAnother(key),
-        Error::Unavailable(_) | Error::KeyLimit(_) => NoLock::Unavailable { key, why: why.to_string() },
+        Error::Locked => AcquireLockError::Held(key),
+        Error::Unavailable(_) | Error::KeyLimit(_) => {
+            AcquireLockError::Unavailable { key, why: why.to_string() }
+        }
         Error::Options(why) | Error::Key(why) | Error::NotInitialised(why) | Error::RolledBack(why) => {
-            NoLock::Never { key, why }
+            AcquireLockError::Permanent { key, why }
         }
     }
 }

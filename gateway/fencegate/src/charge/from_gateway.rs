@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencegate_policies::key::ResourceKey;
-use fencegate_process::clock::{Boot, Clock, MachineClock};
+use fencegate_process::clock::{BootInstant, Clock, MachineClock};
 use hyper::StatusCode;
 use serde_json::json;
 use tokio::{
@@ -13,32 +13,32 @@ use tokio::{
 };
 
 use super::{
-    asked_lock::{Access, LockStands, LockWait, NoLock, ShownLock, WantedLock},
-    lease_client::{Gateways, LeaseAnswer, LeaseClient, LeaseName},
-    renewals::Renewals,
+    asked_lock::{Access, AcquireLockError, CommandLockInfo, LockSpec, LockStatus, WaitPolicy},
+    lease_client::{GatewayEndpoints, LeaseClient, LeaseRef, LeaseResponse},
+    renewals::RenewalSchedule,
 };
 use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
 
 /// The gateways of one installation that may be asked.
-pub struct FromGateway {
-    gateways: Gateways,
+pub struct GatewayLeaseSource {
+    gateways: GatewayEndpoints,
     client: LeaseClient,
     /// How long a lease lives without a renewal. Default: the one of the gateways.
     ttl: Option<Duration>,
     /// A note that others see when they ask who holds the lock.
     note: Option<String>,
     /// A lease that was requested and has not reached the caller yet.
-    open: Option<LeaseName>,
+    open: Option<LeaseRef>,
 }
 
 /// A lease that a gateway holds for this process.
 #[derive(Debug)]
-pub(super) struct HeldThere {
-    shown: ShownLock,
-    lease: LeaseName,
-    stands: watch::Receiver<LockStands>,
-    renewals: Renewals,
-    gateways: Gateways,
+pub(super) struct RemoteLease {
+    shown: CommandLockInfo,
+    lease: LeaseRef,
+    stands: watch::Receiver<LockStatus>,
+    renewals: RenewalSchedule,
+    gateways: GatewayEndpoints,
     /// The tasks that renew and watch the lease, as long as this lives.
     _renewed: JoinSet<()>,
 }
@@ -52,16 +52,16 @@ const RENEWAL: Duration = Duration::from_secs(1);
 /// How many seconds one question waits for a change of the lease.
 const WATCH: u64 = 20;
 
-impl FromGateway {
-    pub fn of(gateways: Gateways, ttl: Option<Duration>, note: Option<String>) -> Self {
+impl GatewayLeaseSource {
+    pub fn of(gateways: GatewayEndpoints, ttl: Option<Duration>, note: Option<String>) -> Self {
         let client = LeaseClient::of(&gateways);
         Self { gateways, client, ttl, note, open: None }
     }
 
-    pub(super) async fn take(&mut self, wanted: &WantedLock) -> Result<HeldThere, NoLock> {
+    pub(super) async fn take(&mut self, wanted: &LockSpec) -> Result<RemoteLease, AcquireLockError> {
         let late = match wanted.wait {
-            LockWait::For(wait) => Some(Instant::now() + wait),
-            LockWait::AsLongAsItTakes => None,
+            WaitPolicy::For(wait) => Some(Instant::now() + wait),
+            WaitPolicy::Forever => None,
         };
         loop {
             let refused = match self.attempt(wanted, late).await {
@@ -71,18 +71,22 @@ impl FromGateway {
             self.forget().await;
             let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
             match refused {
-                NoLock::Unavailable { .. } if again => sleep(PAUSE).await,
+                AcquireLockError::Unavailable { .. } if again => sleep(PAUSE).await,
                 refused => return Err(refused),
             }
         }
     }
 
     /// Waits in line with one lease.
-    async fn attempt(&mut self, wanted: &WantedLock, late: Option<Instant>) -> Result<HeldThere, NoLock> {
+    async fn attempt(
+        &mut self,
+        wanted: &LockSpec,
+        late: Option<Instant>,
+    ) -> Result<RemoteLease, AcquireLockError> {
         let key = &wanted.key;
         let left = || late.map(|late| late.saturating_duration_since(Instant::now()));
         let mode = match wanted.access {
-            Access::Alone => "exclusive",
+            Access::Exclusive => "exclusive",
             Access::Shared => "shared",
         };
         let mut body = json!({"keys": [key.as_str()], "mode": mode, "note": self.note});
@@ -94,7 +98,7 @@ impl FromGateway {
         let mut told = self.client.asks(&body, in_line, ANSWER).await;
         loop {
             let (lease, sent) = document(key, told)?;
-            let name = LeaseName::of(&lease).or(self.open.take()).ok_or_else(|| unavailable(key, "no id"))?;
+            let name = LeaseRef::of(&lease).or(self.open.take()).ok_or_else(|| unavailable(key, "no id"))?;
             self.open = Some(name.clone());
             match lease.state.as_str() {
                 HELD => {
@@ -103,12 +107,12 @@ impl FromGateway {
                 }
                 WAITING => {}
                 _ if lease.why.as_deref() == Some("locked") => {
-                    return Err(NoLock::HeldByAnother(key.clone()));
+                    return Err(AcquireLockError::Held(key.clone()));
                 }
                 _ => return Err(unavailable(key, lease.why.as_deref().unwrap_or("the lease is over"))),
             }
             if left() == Some(Duration::ZERO) {
-                return Err(NoLock::HeldByAnother(key.clone()));
+                return Err(AcquireLockError::Held(key.clone()));
             }
             told = self.stands_in_line(&name, &lease, left()).await;
         }
@@ -117,10 +121,10 @@ impl FromGateway {
     /// Returns when the lease has changed, or when it is time for a renewal, whose answer also tells the state.
     async fn stands_in_line(
         &mut self,
-        name: &LeaseName,
+        name: &LeaseRef,
         lease: &LeaseDocument,
         left: Option<Duration>,
-    ) -> LeaseAnswer {
+    ) -> LeaseResponse {
         let turn = (Duration::from_millis(lease.ttl_ms) / 3).min(left.unwrap_or(Duration::MAX));
         let seconds = turn.as_secs().min(WATCH);
         if seconds == 0 {
@@ -130,7 +134,7 @@ impl FromGateway {
                 .client
                 .watches(name, lease.revision, seconds, Duration::from_secs(seconds) + ANSWER)
                 .await;
-            if let LeaseAnswer::Lease(now, _) = &told
+            if let LeaseResponse::Lease(now, _) = &told
                 && now.state != WAITING
             {
                 return told;
@@ -144,10 +148,10 @@ impl FromGateway {
     async fn renewed(
         &mut self,
         key: &ResourceKey,
-        name: &LeaseName,
+        name: &LeaseRef,
         lease: LeaseDocument,
-        sent: Boot,
-    ) -> Result<(LeaseDocument, Boot), NoLock> {
+        sent: BootInstant,
+    ) -> Result<(LeaseDocument, BootInstant), AcquireLockError> {
         let promised = Duration::from_millis(lease.held_for_ms.unwrap_or(0));
         if (sent + promised).since(MachineClock.now()) > promised / 2 {
             return Ok((lease, sent));
@@ -162,23 +166,23 @@ impl FromGateway {
     fn held(
         &mut self,
         key: &ResourceKey,
-        lease: LeaseName,
+        lease: LeaseRef,
         document: &LeaseDocument,
-        sent: Boot,
-    ) -> Result<HeldThere, NoLock> {
+        sent: BootInstant,
+    ) -> Result<RemoteLease, AcquireLockError> {
         let (Some(token), Some(number)) = (document.token, document.number) else {
             return Err(unavailable(key, "a lease without a token"));
         };
         self.open = None;
         let (lease_id, permit) = (Some(lease.id.clone()), document.permit.map(u32::from));
-        let shown = ShownLock { token: token.to_string(), number, lease: lease_id, permit };
+        let shown = CommandLockInfo { token: token.to_string(), number, lease: lease_id, permit };
         let stands = standing(document, sent);
-        let renewals = Renewals::of_lease(until(&stands).since(MachineClock.now()));
+        let renewals = RenewalSchedule::of_lease(until(&stands).since(MachineClock.now()));
         let (told, stands) = watch::channel(stands);
         let mut renewed = JoinSet::new();
         renewed.spawn(renew(LeaseClient::of(&self.gateways), lease.clone(), told.clone()));
         renewed.spawn(watch(LeaseClient::of(&self.gateways), lease.clone(), told, document.revision));
-        Ok(HeldThere { shown, lease, stands, renewals, gateways: self.gateways.clone(), _renewed: renewed })
+        Ok(RemoteLease { shown, lease, stands, renewals, gateways: self.gateways.clone(), _renewed: renewed })
     }
 
     /// Releases a lease under which nobody works.
@@ -194,23 +198,23 @@ impl FromGateway {
 }
 
 /// Renews the lease until a gateway says that it is gone.
-async fn renew(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>) {
+async fn renew(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>) {
     let mut unheard = 0;
     loop {
         let left = until(&told.borrow()).since(MachineClock.now());
         sleep(pause(left, unheard)).await;
-        if *told.borrow() == LockStands::Gone {
+        if *told.borrow() == LockStatus::Lost {
             return;
         }
         let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
         match client.renews(&lease, patience).await {
-            LeaseAnswer::Lease(document, sent) => {
+            LeaseResponse::Lease(document, sent) => {
                 unheard = 0;
                 tell(&told, standing(&document, sent));
             }
-            LeaseAnswer::Refused(..) => return tell(&told, LockStands::Gone),
+            LeaseResponse::Refused(..) => return tell(&told, LockStatus::Lost),
             // The proof that there is ends by itself.
-            LeaseAnswer::Silent(_) => unheard += 1,
+            LeaseResponse::NoAnswer(_) => unheard += 1,
         }
     }
 }
@@ -225,79 +229,82 @@ fn pause(left: Duration, unheard: u32) -> Duration {
 }
 
 /// Learns at once that the lease is over or that its holder is asked to release it.
-async fn watch(mut client: LeaseClient, lease: LeaseName, told: watch::Sender<LockStands>, mut seen: u64) {
+async fn watch(mut client: LeaseClient, lease: LeaseRef, told: watch::Sender<LockStatus>, mut seen: u64) {
     loop {
         match client.watches(&lease, seen, WATCH, Duration::from_secs(WATCH) + ANSWER).await {
-            LeaseAnswer::Lease(document, sent) => {
+            LeaseResponse::Lease(document, sent) => {
                 seen = document.revision;
                 tell(&told, standing(&document, sent));
             }
-            LeaseAnswer::Refused(..) => tell(&told, LockStands::Gone),
-            LeaseAnswer::Silent(_) => sleep(PAUSE).await,
+            LeaseResponse::Refused(..) => tell(&told, LockStatus::Lost),
+            LeaseResponse::NoAnswer(_) => sleep(PAUSE).await,
         }
-        if *told.borrow() == LockStands::Gone {
+        if *told.borrow() == LockStatus::Lost {
             return;
         }
     }
 }
 
 /// A lost lock never comes back, and a late answer never shortens the proof.
-fn tell(told: &watch::Sender<LockStands>, news: LockStands) {
+fn tell(told: &watch::Sender<LockStatus>, news: LockStatus) {
     told.send_modify(|stands| {
         let until = until(stands).max(until(&news));
         *stands = match (&*stands, news) {
-            (LockStands::Gone, _) | (_, LockStands::Gone) => LockStands::Gone,
-            (LockStands::WantedBack(_), _) | (_, LockStands::WantedBack(_)) => LockStands::WantedBack(until),
-            (LockStands::Proven(_), LockStands::Proven(_)) => LockStands::Proven(until),
+            (LockStatus::Lost, _) | (_, LockStatus::Lost) => LockStatus::Lost,
+            (LockStatus::Revoked(_), _) | (_, LockStatus::Revoked(_)) => LockStatus::Revoked(until),
+            (LockStatus::Proven(_), LockStatus::Proven(_)) => LockStatus::Proven(until),
         };
     });
 }
 
-fn until(stands: &LockStands) -> Boot {
+fn until(stands: &LockStatus) -> BootInstant {
     match stands {
-        LockStands::Proven(until) | LockStands::WantedBack(until) => *until,
-        LockStands::Gone => Boot::from_nanos(0),
+        LockStatus::Proven(until) | LockStatus::Revoked(until) => *until,
+        LockStatus::Lost => BootInstant::from_nanos(0),
     }
 }
 
 /// The proof counts from the moment when the question was sent: the gateway has counted from a later one.
-fn standing(document: &LeaseDocument, sent: Boot) -> LockStands {
+fn standing(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
     let until = document.held_for_ms.map(|held_for| sent + Duration::from_millis(held_for));
     match until.filter(|_| document.state == HELD) {
-        None => LockStands::Gone,
-        Some(until) if document.revocation.is_some() => LockStands::WantedBack(until),
-        Some(until) => LockStands::Proven(until),
+        None => LockStatus::Lost,
+        Some(until) if document.revocation.is_some() => LockStatus::Revoked(until),
+        Some(until) => LockStatus::Proven(until),
     }
 }
 
-fn document(key: &ResourceKey, told: LeaseAnswer) -> Result<(LeaseDocument, Boot), NoLock> {
+fn document(
+    key: &ResourceKey,
+    told: LeaseResponse,
+) -> Result<(LeaseDocument, BootInstant), AcquireLockError> {
     match told {
-        LeaseAnswer::Lease(document, sent) => Ok((*document, sent)),
-        LeaseAnswer::Refused(StatusCode::LOCKED, _) => Err(NoLock::HeldByAnother(key.clone())),
+        LeaseResponse::Lease(document, sent) => Ok((*document, sent)),
+        LeaseResponse::Refused(StatusCode::LOCKED, _) => Err(AcquireLockError::Held(key.clone())),
         // The lease was ours and is over. The next attempt begins anew.
-        LeaseAnswer::Refused(StatusCode::PRECONDITION_FAILED, why) | LeaseAnswer::Silent(why) => {
+        LeaseResponse::Refused(StatusCode::PRECONDITION_FAILED, why) | LeaseResponse::NoAnswer(why) => {
             Err(unavailable(key, &why))
         }
-        LeaseAnswer::Refused(_, why) => Err(NoLock::Never { key: key.clone(), why }),
+        LeaseResponse::Refused(_, why) => Err(AcquireLockError::Permanent { key: key.clone(), why }),
     }
 }
 
-fn unavailable(key: &ResourceKey, why: &str) -> NoLock {
-    NoLock::Unavailable { key: key.clone(), why: why.to_owned() }
+fn unavailable(key: &ResourceKey, why: &str) -> AcquireLockError {
+    AcquireLockError::Unavailable { key: key.clone(), why: why.to_owned() }
 }
 
-impl HeldThere {
-    pub(super) fn shown(&self) -> ShownLock {
+impl RemoteLease {
+    pub(super) fn shown(&self) -> CommandLockInfo {
         self.shown.clone()
     }
 
-    pub(super) fn renewals(&self) -> Renewals {
+    pub(super) fn renewals(&self) -> RenewalSchedule {
         self.renewals
     }
 
-    pub(super) fn stands(&self) -> LockStands {
+    pub(super) fn stands(&self) -> LockStatus {
         let stands = self.stands.borrow().clone();
-        if until(&stands) <= MachineClock.now() { LockStands::Gone } else { stands }
+        if until(&stands) <= MachineClock.now() { LockStatus::Lost } else { stands }
     }
 
     pub(super) async fn give_back(self) {
@@ -310,12 +317,12 @@ mod tests {
     use tokio::{net::TcpListener, time::timeout};
 
     use super::{
-        super::{answering::Answering, lease_client::GatewayDoor},
+        super::{answering::FakeGateway, lease_client::GatewayEndpoint},
         *,
     };
 
-    fn at(millis: u64) -> Boot {
-        Boot::from_nanos(millis * 1_000_000)
+    fn at(millis: u64) -> BootInstant {
+        BootInstant::from_nanos(millis * 1_000_000)
     }
 
     #[tokio::test]
@@ -323,33 +330,34 @@ mod tests {
         // The first gateway takes connections and is silent; nobody is behind the second address.
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (away, last) = (gone.local_addr().expect("bound"), Answering::with(204).await);
+        let (away, last) = (gone.local_addr().expect("bound"), FakeGateway::with(204).await);
         drop(gone);
         let door =
-            |address: std::net::SocketAddr| GatewayDoor { host: address.to_string(), speaks_tls: false };
+            |address: std::net::SocketAddr| GatewayEndpoint { host: address.to_string(), speaks_tls: false };
         let doors = vec![door(silent.local_addr().expect("bound")), door(away), last.door()];
-        let mut client = LeaseClient::of(&Gateways { doors, ..last.alone() });
-        client.gives_back(&LeaseName::example(), Duration::from_secs(3)).await;
+        let mut client = LeaseClient::of(&GatewayEndpoints { doors, ..last.alone() });
+        client.gives_back(&LeaseRef::example(), Duration::from_secs(3)).await;
         assert_eq!(last.asked(), 1);
     }
 
     /// The gateway cannot reach the gateway that holds the lease.
     #[tokio::test]
     async fn who_has_no_word_for_now_is_not_asked_twice_before_another_one() {
-        let (away, last) = (Answering::with(503).await, Answering::with(204).await);
-        let mut client = LeaseClient::of(&Gateways { doors: vec![away.door(), last.door()], ..last.alone() });
-        client.gives_back(&LeaseName::example(), Duration::from_secs(3)).await;
+        let (away, last) = (FakeGateway::with(503).await, FakeGateway::with(204).await);
+        let mut client =
+            LeaseClient::of(&GatewayEndpoints { doors: vec![away.door(), last.door()], ..last.alone() });
+        client.gives_back(&LeaseRef::example(), Duration::from_secs(3)).await;
         assert_eq!((away.asked(), last.asked()), (1, 1));
     }
 
     #[tokio::test]
     async fn who_is_told_that_the_lease_is_gone_asks_no_more() {
-        let gateway = Answering::with(412).await;
-        let (told, stands) = watch::channel(LockStands::Proven(MachineClock.now()));
+        let gateway = FakeGateway::with(412).await;
+        let (told, stands) = watch::channel(LockStatus::Proven(MachineClock.now()));
         let client = LeaseClient::of(&gateway.alone());
-        let ended = timeout(Duration::from_secs(20), renew(client, LeaseName::example(), told)).await;
+        let ended = timeout(Duration::from_secs(20), renew(client, LeaseRef::example(), told)).await;
         assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.asked());
-        assert_eq!((stands.borrow().clone(), gateway.asked()), (LockStands::Gone, 1));
+        assert_eq!((stands.borrow().clone(), gateway.asked()), (LockStatus::Lost, 1));
     }
 
     #[test]
@@ -362,14 +370,14 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_long_on_its_way_takes_nothing_back() {
-        let (told, stands) = watch::channel(LockStands::Proven(at(900)));
-        tell(&told, LockStands::Proven(at(500)));
-        assert_eq!(*stands.borrow(), LockStands::Proven(at(900)));
-        tell(&told, LockStands::WantedBack(at(1000)));
-        tell(&told, LockStands::Proven(at(1100)));
-        assert_eq!(*stands.borrow(), LockStands::WantedBack(at(1100)));
-        tell(&told, LockStands::Gone);
-        tell(&told, LockStands::Proven(at(2000)));
-        assert_eq!(*stands.borrow(), LockStands::Gone);
+        let (told, stands) = watch::channel(LockStatus::Proven(at(900)));
+        tell(&told, LockStatus::Proven(at(500)));
+        assert_eq!(*stands.borrow(), LockStatus::Proven(at(900)));
+        tell(&told, LockStatus::Revoked(at(1000)));
+        tell(&told, LockStatus::Proven(at(1100)));
+        assert_eq!(*stands.borrow(), LockStatus::Revoked(at(1100)));
+        tell(&told, LockStatus::Lost);
+        tell(&told, LockStatus::Proven(at(2000)));
+        assert_eq!(*stands.borrow(), LockStatus::Lost);
     }
 }

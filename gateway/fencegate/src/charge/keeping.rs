@@ -13,7 +13,7 @@ use std::{
 
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::{
-    clock::{Boot, Clock, MachineClock},
+    clock::{BootInstant, Clock, MachineClock},
     failpoint,
 };
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -27,24 +27,24 @@ use tokio::{
 };
 
 use super::{
-    asked_lock::{LockStands, ShownLock},
+    asked_lock::{CommandLockInfo, LockStatus},
     boot_timer::BootTimer,
     channel,
     descendants::Descendants,
-    last_moments::{KILLED_BEFORE, LastMoments, Ripe},
+    last_moments::{KILLED_BEFORE, TerminationSchedule, TerminationStep},
     lock_source::CommandLock,
-    orders::Orders,
-    passed_on::{self, Passed},
-    reaped::{Children, Reaped},
+    orders::SupervisorArgs,
+    passed_on::{self, SignalForwarder},
+    reaped::{ChildReaper, ReapOutcome},
     renewals::LOOK,
     started_anew::{OURSELVES, WATCHMAN},
-    terminal::CommandGroup,
-    told::{Because, ToKeeper, ToWatchman},
+    terminal::ProcessGroup,
+    told::{ExitCause, KeeperMessage, SupervisorMessage},
 };
 
 /// The command to run, and its time to clean up.
 #[derive(Debug, Clone)]
-pub struct Charge {
+pub struct LockedCommand {
     pub key: ResourceKey,
     pub command: Vec<OsString>,
     /// The time between the request to end and the kill. Default: a third of the proven time, or the longest grace that
@@ -56,48 +56,48 @@ pub struct Charge {
 const LONGEST_GRACE: Duration = Duration::from_secs(10);
 
 /// What the process needs once for all commands that it runs.
-pub struct House {
-    children: Children,
-    signals: Passed,
+pub struct CommandRunner {
+    children: ChildReaper,
+    signals: SignalForwarder,
     timer: BootTimer,
-    group: CommandGroup,
+    group: ProcessGroup,
     /// The signal by which somebody has asked this process to end, and not only the command.
     ending: Option<&'static str>,
 }
 
 /// How a command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunEnd {
+pub enum CommandExit {
     /// By itself, with this code.
-    ByItself(u8),
+    Exited(u8),
     /// It was ended, because the lock was lost, which was proven until then.
-    Ended(Lost, Boot),
+    Terminated(LockLossReason, BootInstant),
 }
 
 /// How a lock was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
+pub enum LockLossReason {
     /// Somebody broke the lock, or its session ended.
     Taken,
     /// The lock was not renewed in time.
     Unproven,
     /// An operator asked the holder to release it.
-    WantedBack,
+    Revoked,
     /// One of the two processes that watch over the command was stopped or killed.
-    Unwatched,
+    SupervisorLost,
 }
 
 /// The keeper's view of one command and its watchman.
-struct Keep<'h> {
+struct KeeperState<'h> {
     lock: &'h CommandLock,
     to: OwnedWriteHalf,
     /// Until when the lock is proven, as last known.
-    proven: Boot,
-    moments: LastMoments,
+    proven: BootInstant,
+    moments: TerminationSchedule,
     /// All but the watchman, which is ended last.
     all: Descendants,
     asked: bool,
-    lost: Option<Lost>,
+    lost: Option<LockLossReason>,
     /// The number of messages to the watchman without an answer.
     unanswered: u32,
     /// The watchman has ended, or does not answer.
@@ -111,16 +111,16 @@ const SECOND: Duration = Duration::from_millis(60);
 /// The interval of the checks whether all killed processes are gone.
 const AGAIN: Duration = Duration::from_millis(10);
 
-impl House {
+impl CommandRunner {
     /// # Errors
     /// The kernel refuses something that is needed.
     pub fn open() -> io::Result<Self> {
-        let (children, signals) = (Children::adopt()?, Passed::listen()?);
+        let (children, signals) = (ChildReaper::adopt()?, SignalForwarder::listen()?);
         Ok(Self {
             children,
             signals,
             timer: BootTimer::new()?,
-            group: CommandGroup::of_command(),
+            group: ProcessGroup::of_command(),
             ending: None,
         })
     }
@@ -136,7 +136,7 @@ impl House {
                     return passed_on::name(signal);
                 },
                 // PID 1 is the parent of all orphans, and has to wait for them.
-                () = self.children.changed() => while let Reaped::One(..) = self.children.next() {},
+                () = self.children.changed() => while let ReapOutcome::Exited(..) = self.children.next() {},
             }
         }
     }
@@ -153,11 +153,13 @@ impl House {
     ///
     /// # Cancellation
     /// Must not be dropped: the command would be killed, and nobody would wait for it.
-    pub async fn run(&mut self, charge: &Charge, lock: &CommandLock) -> io::Result<RunEnd> {
+    pub async fn run(&mut self, charge: &LockedCommand, lock: &CommandLock) -> io::Result<CommandExit> {
         let until = match lock.stands() {
-            LockStands::Proven(until) => until,
-            LockStands::WantedBack(until) => return Ok(RunEnd::Ended(Lost::WantedBack, until)),
-            LockStands::Gone => return Ok(RunEnd::Ended(Lost::Taken, MachineClock.now())),
+            LockStatus::Proven(until) => until,
+            LockStatus::Revoked(until) => return Ok(CommandExit::Terminated(LockLossReason::Revoked, until)),
+            LockStatus::Lost => {
+                return Ok(CommandExit::Terminated(LockLossReason::Taken, MachineClock.now()));
+            }
         };
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -167,15 +169,15 @@ impl House {
         let proves = until.since(MachineClock.now());
         let longest = lock.renewals.longest_grace().unwrap_or(Duration::ZERO).min(proves / 2);
         let grace = charge.grace.unwrap_or((proves / 3).min(LONGEST_GRACE)).min(longest);
-        let orders = Orders { group: self.group, grace, until };
+        let orders = SupervisorArgs { group: self.group, grace, until };
         let watchman = started(charge, &lock.shown, orders, theirs)?;
         channel::hand_over_input(&ours)?;
         let (heard, to) = ours.into_split();
-        let mut keep = Keep {
+        let mut keep = KeeperState {
             lock,
             to,
             proven: until,
-            moments: LastMoments::of(until, grace).second(SECOND),
+            moments: TerminationSchedule::of(until, grace).second(SECOND),
             all: Descendants { of: getpid(), but: Some(watchman), group: None },
             asked: false,
             lost: None,
@@ -187,7 +189,12 @@ impl House {
 }
 
 /// The watchman is in a process group of its own, so that keys typed at a terminal do not stop it.
-fn started(charge: &Charge, shown: &ShownLock, orders: Orders, socket: net::UnixStream) -> io::Result<Pid> {
+fn started(
+    charge: &LockedCommand,
+    shown: &CommandLockInfo,
+    orders: SupervisorArgs,
+    socket: net::UnixStream,
+) -> io::Result<Pid> {
     let mut watchman = Command::new(OURSELVES);
     watchman.arg0(WATCHMAN).args(orders.written()).args(&charge.command);
     watchman.stdin(Stdio::from(OwnedFd::from(socket))).process_group(0);
@@ -204,8 +211,12 @@ fn started(charge: &Charge, shown: &ShownLock, orders: Orders, socket: net::Unix
     Ok(Pid::from_child(&watchman.spawn()?))
 }
 
-impl Keep<'_> {
-    async fn goes_on(&mut self, house: &mut House, mut lines: Lines<BufReader<OwnedReadHalf>>) -> RunEnd {
+impl KeeperState<'_> {
+    async fn goes_on(
+        &mut self,
+        house: &mut CommandRunner,
+        mut lines: Lines<BufReader<OwnedReadHalf>>,
+    ) -> CommandExit {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -216,10 +227,10 @@ impl Keep<'_> {
             tokio::select! {
                 _ = looks.tick() => self.look_at_the_lock(),
                 told = lines.next_line(), if !self.alone => match told {
-                    Ok(Some(line)) => match ToKeeper::parse(&line) {
-                        Some(ToKeeper::Over { code, because }) => return self.over(house, code, because).await,
-                        Some(ToKeeper::Asked) => self.asked = true,
-                        Some(ToKeeper::Heard) | None => self.unanswered = 0,
+                    Ok(Some(line)) => match KeeperMessage::parse(&line) {
+                        Some(KeeperMessage::Exited { code, because }) => return self.over(house, code, because).await,
+                        Some(KeeperMessage::Terminating) => self.asked = true,
+                        Some(KeeperMessage::Acknowledged) | None => self.unanswered = 0,
                     },
                     Ok(None) | Err(_) => self.is_alone(),
                 },
@@ -232,7 +243,7 @@ impl Keep<'_> {
                 () = house.children.changed() => while self.reaps(house) {},
                 waited = house.timer.until(due) => if waited.is_err() {
                     // Without a timer nothing would be on time, so the lock counts as lost.
-                    self.moments.proven(Boot::from_nanos(0));
+                    self.moments.proven(BootInstant::from_nanos(0));
                 },
             }
         }
@@ -240,25 +251,29 @@ impl Keep<'_> {
 
     fn look_at_the_lock(&mut self) {
         let until = match self.lock.stands() {
-            LockStands::Proven(until) => until,
-            LockStands::WantedBack(until) => {
+            LockStatus::Proven(until) => until,
+            LockStatus::Revoked(until) => {
                 if !self.moments.is_ending() {
-                    self.lost = Some(Lost::WantedBack);
-                    self.says(ToWatchman::End);
+                    self.lost = Some(LockLossReason::Revoked);
+                    self.says(SupervisorMessage::Terminate);
                     self.moments.end(MachineClock.now());
                 }
                 until
             }
-            LockStands::Gone => {
-                self.lost.get_or_insert(if self.is_unproven() { Lost::Unproven } else { Lost::Taken });
-                Boot::from_nanos(0)
+            LockStatus::Lost => {
+                self.lost.get_or_insert(if self.is_unproven() {
+                    LockLossReason::Unproven
+                } else {
+                    LockLossReason::Taken
+                });
+                BootInstant::from_nanos(0)
             }
         };
-        if until != Boot::from_nanos(0) {
+        if until != BootInstant::from_nanos(0) {
             self.proven = until;
         }
         self.moments.proven(until);
-        self.says(ToWatchman::Until(until));
+        self.says(SupervisorMessage::Until(until));
         self.unanswered += 1;
         if self.unanswered > SILENT && !self.alone {
             self.is_alone();
@@ -273,21 +288,21 @@ impl Keep<'_> {
     /// From now on only this process can end the command.
     fn is_alone(&mut self) {
         self.alone = true;
-        self.lost.get_or_insert(Lost::Unwatched);
+        self.lost.get_or_insert(LockLossReason::SupervisorLost);
         self.moments.end(MachineClock.now());
     }
 
     /// Does what the watchman should have done by now. Returns when the next step is due.
-    fn look_at_the_command(&mut self, now: Boot) -> Boot {
+    fn look_at_the_command(&mut self, now: BootInstant) -> BootInstant {
         match self.moments.ripe(now, self.asked) {
-            Ripe::Wait(until) if self.alone => until.min(now + AGAIN),
-            Ripe::Wait(until) => until,
-            Ripe::Ask => {
+            TerminationStep::Wait(until) if self.alone => until.min(now + AGAIN),
+            TerminationStep::Wait(until) => until,
+            TerminationStep::Terminate => {
                 self.asked = true;
                 self.all.ask();
                 now + AGAIN
             }
-            Ripe::Kill => {
+            TerminationStep::Kill => {
                 self.all.kill();
                 // The kernel kills the command together with the watchman, in case we have not found the command.
                 self.ends_the_watchman();
@@ -297,14 +312,14 @@ impl Keep<'_> {
         }
     }
 
-    fn pass(&self, signal: Signal, group: CommandGroup) {
+    fn pass(&self, signal: Signal, group: ProcessGroup) {
         if !(passed_on::is_typed(signal) && group.has_heard_the_terminal()) {
-            self.says(ToWatchman::Pass(signal));
+            self.says(SupervisorMessage::Signal(signal));
         }
     }
 
     /// Does not wait: a watchman that is stopped reads the message later.
-    fn says(&self, what: ToWatchman) {
+    fn says(&self, what: SupervisorMessage) {
         channel::say(&self.to, what);
     }
 
@@ -316,7 +331,7 @@ impl Keep<'_> {
     }
 
     /// The watchman has reported the end: no process is left below it.
-    async fn over(&mut self, house: &mut House, code: u8, because: Because) -> RunEnd {
+    async fn over(&mut self, house: &mut CommandRunner, code: u8, because: ExitCause) -> CommandExit {
         self.ends_the_watchman();
         while self.all.but.is_some() {
             if !self.reaps(house) {
@@ -324,21 +339,21 @@ impl Keep<'_> {
             }
         }
         match because {
-            Because::Itself => RunEnd::ByItself(code),
-            Because::Ended => self.was_ended(),
+            ExitCause::Exited => CommandExit::Exited(code),
+            ExitCause::Terminated => self.was_ended(),
         }
     }
 
     /// Ends all that the command has started.
-    async fn clears_up(&mut self, house: &mut House) -> RunEnd {
+    async fn clears_up(&mut self, house: &mut CommandRunner) -> CommandExit {
         self.ends_the_watchman();
         // After the watchman's end its descendants become our children. A list of processes is no snapshot: only the
         // kernel's report that there is no child proves that none has come to us meanwhile.
         loop {
             match house.children.next() {
-                Reaped::One(process, _) => self.all.was_waited_for(process),
-                Reaped::NoneLeft => return self.was_ended(),
-                Reaped::GoOn => {
+                ReapOutcome::Exited(process, _) => self.all.was_waited_for(process),
+                ReapOutcome::NoChildren => return self.was_ended(),
+                ReapOutcome::StillRunning => {
                     self.all.kill();
                     tokio::time::sleep(AGAIN).await;
                 }
@@ -346,13 +361,13 @@ impl Keep<'_> {
         }
     }
 
-    fn was_ended(&self) -> RunEnd {
-        RunEnd::Ended(self.lost.unwrap_or(Lost::Unproven), self.proven)
+    fn was_ended(&self) -> CommandExit {
+        CommandExit::Terminated(self.lost.unwrap_or(LockLossReason::Unproven), self.proven)
     }
 
     /// Waits for one child that has ended; `false` where there is none.
-    fn reaps(&mut self, house: &mut House) -> bool {
-        let Reaped::One(process, _) = house.children.next() else { return false };
+    fn reaps(&mut self, house: &mut CommandRunner) -> bool {
+        let ReapOutcome::Exited(process, _) = house.children.next() else { return false };
         self.all.was_waited_for(process);
         true
     }

@@ -2,35 +2,35 @@
 
 use std::time::Duration;
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 /// The time between the kill and the end of the proof: sending the signal and ending the process take a while.
 pub(super) const KILLED_BEFORE: Duration = Duration::from_millis(200);
 
 /// The times for the end of one command, as far as they are known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LastMoments {
+pub(super) struct TerminationSchedule {
     /// Until when the lock is proven. Each renewal moves it on.
-    until: Boot,
+    until: BootInstant,
     /// Between the request to end and the kill.
     grace: Duration,
     /// When the command was, or will be, asked to end.
-    asked: Option<Boot>,
+    asked: Option<BootInstant>,
     /// How much later this process acts than the other one that does the same.
     after: Duration,
 }
 
 /// The step that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ripe {
+pub(super) enum TerminationStep {
     /// Nothing, until then.
-    Wait(Boot),
-    Ask,
+    Wait(BootInstant),
+    Terminate,
     Kill,
 }
 
-impl LastMoments {
-    pub(super) fn of(until: Boot, grace: Duration) -> Self {
+impl TerminationSchedule {
+    pub(super) fn of(until: BootInstant, grace: Duration) -> Self {
         Self { until, grace, asked: None, after: Duration::ZERO }
     }
 
@@ -41,12 +41,12 @@ impl LastMoments {
 
     /// The lock is proven until then. An end that has begun goes on: a command that was asked to end is not told to
     /// continue.
-    pub(super) fn proven(&mut self, until: Boot) {
+    pub(super) fn proven(&mut self, until: BootInstant) {
         self.until = until;
     }
 
     /// The command must end now, whatever is proven. Only the first call counts.
-    pub(super) fn end(&mut self, now: Boot) {
+    pub(super) fn end(&mut self, now: BootInstant) {
         self.asked.get_or_insert(now);
     }
 
@@ -55,26 +55,26 @@ impl LastMoments {
     }
 
     /// `told`: the command was asked already.
-    pub(super) fn ripe(&self, now: Boot, told: bool) -> Ripe {
+    pub(super) fn ripe(&self, now: BootInstant, told: bool) -> TerminationStep {
         let (ask, kill) = (self.ask_at(), self.kill_at());
         match told {
-            _ if now >= kill => Ripe::Kill,
-            true => Ripe::Wait(kill),
-            false if now >= ask => Ripe::Ask,
-            false => Ripe::Wait(ask.min(kill)),
+            _ if now >= kill => TerminationStep::Kill,
+            true => TerminationStep::Wait(kill),
+            false if now >= ask => TerminationStep::Terminate,
+            false => TerminationStep::Wait(ask.min(kill)),
         }
     }
 
-    fn ask_at(&self) -> Boot {
+    fn ask_at(&self) -> BootInstant {
         let last = self.last() - self.grace;
         self.asked.map_or(last, |asked| asked.min(last)) + self.after
     }
 
-    fn kill_at(&self) -> Boot {
+    fn kill_at(&self) -> BootInstant {
         self.asked.map_or(self.last(), |asked| (asked + self.grace).min(self.last())) + self.after
     }
 
-    fn last(&self) -> Boot {
+    fn last(&self) -> BootInstant {
         self.until - KILLED_BEFORE
     }
 }
@@ -85,50 +85,54 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(1);
 
-    fn ms(millis: u64) -> Boot {
-        Boot::from_nanos(millis * 1_000_000)
+    fn ms(millis: u64) -> BootInstant {
+        BootInstant::from_nanos(millis * 1_000_000)
     }
 
     #[test]
     fn without_a_renewal_it_is_asked_and_then_killed_before_the_end_of_the_proof() {
-        let moments = LastMoments::of(ms(10_000), GRACE);
-        assert_eq!(moments.ripe(ms(0), false), Ripe::Wait(ms(8_800)));
-        assert_eq!(moments.ripe(ms(8_800), false), Ripe::Ask);
-        assert_eq!(moments.ripe(ms(8_800), true), Ripe::Wait(ms(9_800)));
-        assert_eq!(moments.ripe(ms(9_800), true), Ripe::Kill);
-        assert_eq!(moments.ripe(ms(9_900), false), Ripe::Kill, "whoever wakes late asks nobody");
+        let moments = TerminationSchedule::of(ms(10_000), GRACE);
+        assert_eq!(moments.ripe(ms(0), false), TerminationStep::Wait(ms(8_800)));
+        assert_eq!(moments.ripe(ms(8_800), false), TerminationStep::Terminate);
+        assert_eq!(moments.ripe(ms(8_800), true), TerminationStep::Wait(ms(9_800)));
+        assert_eq!(moments.ripe(ms(9_800), true), TerminationStep::Kill);
+        assert_eq!(moments.ripe(ms(9_900), false), TerminationStep::Kill, "whoever wakes late asks nobody");
     }
 
     #[test]
     fn a_renewal_moves_it_on() {
-        let mut moments = LastMoments::of(ms(10_000), GRACE);
+        let mut moments = TerminationSchedule::of(ms(10_000), GRACE);
         moments.proven(ms(11_000));
-        assert_eq!(moments.ripe(ms(9_000), false), Ripe::Wait(ms(9_800)));
+        assert_eq!(moments.ripe(ms(9_000), false), TerminationStep::Wait(ms(9_800)));
     }
 
     #[test]
     fn who_was_asked_early_has_the_grace_and_not_more() {
-        let mut moments = LastMoments::of(ms(10_000), GRACE);
+        let mut moments = TerminationSchedule::of(ms(10_000), GRACE);
         moments.end(ms(2_000));
         moments.end(ms(2_500));
-        assert_eq!(moments.ripe(ms(2_000), false), Ripe::Ask);
-        assert_eq!(moments.ripe(ms(2_000), true), Ripe::Wait(ms(3_000)));
-        assert_eq!(moments.ripe(ms(3_000), true), Ripe::Kill);
+        assert_eq!(moments.ripe(ms(2_000), false), TerminationStep::Terminate);
+        assert_eq!(moments.ripe(ms(2_000), true), TerminationStep::Wait(ms(3_000)));
+        assert_eq!(moments.ripe(ms(3_000), true), TerminationStep::Kill);
         moments.proven(ms(2_800));
-        assert_eq!(moments.ripe(ms(2_600), true), Ripe::Kill, "less is proven than the grace takes");
+        assert_eq!(
+            moments.ripe(ms(2_600), true),
+            TerminationStep::Kill,
+            "less is proven than the grace takes"
+        );
     }
 
     #[test]
     fn a_lock_that_is_gone_leaves_no_time() {
-        let mut moments = LastMoments::of(ms(10_000), GRACE);
+        let mut moments = TerminationSchedule::of(ms(10_000), GRACE);
         moments.proven(ms(0));
-        assert_eq!(moments.ripe(ms(5_000), false), Ripe::Kill);
+        assert_eq!(moments.ripe(ms(5_000), false), TerminationStep::Kill);
     }
 
     #[test]
     fn who_steps_in_comes_after_the_other_one_and_before_the_end() {
-        let moments = LastMoments::of(ms(10_000), GRACE).second(Duration::from_millis(50));
-        assert_eq!(moments.ripe(ms(8_800), false), Ripe::Wait(ms(8_850)));
-        assert_eq!(moments.ripe(ms(9_800), true), Ripe::Wait(ms(9_850)));
+        let moments = TerminationSchedule::of(ms(10_000), GRACE).second(Duration::from_millis(50));
+        assert_eq!(moments.ripe(ms(8_800), false), TerminationStep::Wait(ms(8_850)));
+        assert_eq!(moments.ripe(ms(9_800), true), TerminationStep::Wait(ms(9_850)));
     }
 }

@@ -3,9 +3,9 @@
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_http::upstream::tls::Secured;
+use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_process::{
-    clock::{Boot, Clock, MachineClock},
+    clock::{BootInstant, Clock, MachineClock},
     said::causes,
 };
 use hyper::{Method, StatusCode};
@@ -13,23 +13,23 @@ use serde_json::Value;
 use tokio::{net::lookup_host, time::Instant};
 
 use crate::{
-    json_client::{JsonAnswer, JsonClient, NoJsonAnswer},
+    json_client::{JsonClient, JsonClientError, JsonResponse},
     leases::{id::LeaseId, lease_json::LeaseDocument},
 };
 
 /// The gateways, and the credentials to show them.
 #[derive(Clone)]
-pub struct Gateways {
-    pub doors: Vec<GatewayDoor>,
+pub struct GatewayEndpoints {
+    pub doors: Vec<GatewayEndpoint>,
     /// A token, where clients are known by tokens.
     pub bearer: Option<Vec<u8>>,
     /// The certificates that we accept, and the one that we show.
-    pub secured: Option<Arc<Secured>>,
+    pub secured: Option<Arc<UpstreamTls>>,
 }
 
 /// The address of one gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GatewayDoor {
+pub struct GatewayEndpoint {
     /// With the port.
     pub host: String,
     pub speaks_tls: bool,
@@ -37,64 +37,64 @@ pub struct GatewayDoor {
 
 /// A connection to one of the gateways.
 pub(super) struct LeaseClient {
-    gateways: Gateways,
+    gateways: GatewayEndpoints,
     at: usize,
     connection: Option<JsonClient>,
 }
 
 /// The name of a lease. Its id is a secret between client and gateway, and is never displayed.
 #[derive(Clone)]
-pub(super) struct LeaseName {
+pub(super) struct LeaseRef {
     pub(super) id: String,
     reference: String,
 }
 
 /// The answer of a gateway.
-pub(super) enum LeaseAnswer {
+pub(super) enum LeaseResponse {
     /// The lease, as it was at some moment after this time, at which the question was sent.
-    Lease(Box<LeaseDocument>, Boot),
+    Lease(Box<LeaseDocument>, BootInstant),
     Refused(StatusCode, String),
     /// No result. Another attempt may succeed.
-    Silent(String),
+    NoAnswer(String),
 }
 
 const LEASES: &str = "/.fencegate/v1/leases";
 
 impl LeaseClient {
-    pub(super) fn of(gateways: &Gateways) -> Self {
+    pub(super) fn of(gateways: &GatewayEndpoints) -> Self {
         Self { gateways: gateways.clone(), at: 0, connection: None }
     }
 
     /// `in_line`: the lease exists at once, and waits in line as long as it is renewed.
-    pub(super) async fn asks(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseAnswer {
+    pub(super) async fn asks(&mut self, body: &Value, in_line: bool, patience: Duration) -> LeaseResponse {
         let prefer: &[(&str, &str)] = if in_line { &[("prefer", "respond-async")] } else { &[] };
         self.tells(Method::POST, LEASES, prefer, Some(body), patience).await
     }
 
-    pub(super) async fn renews(&mut self, lease: &LeaseName, patience: Duration) -> LeaseAnswer {
+    pub(super) async fn renews(&mut self, lease: &LeaseRef, patience: Duration) -> LeaseResponse {
         self.about(Method::POST, lease, "/renew", patience).await
     }
 
     /// Waits for a change for so many seconds.
     pub(super) async fn watches(
         &mut self,
-        lease: &LeaseName,
+        lease: &LeaseRef,
         seen: u64,
         seconds: u64,
         patience: Duration,
-    ) -> LeaseAnswer {
+    ) -> LeaseResponse {
         self.about(Method::GET, lease, &format!("?watch={seconds}&seen={seen}"), patience).await
     }
 
     /// Tells each gateway in turn until one has answered. A silent gateway does not keep the others from being told.
-    pub(super) async fn gives_back(&mut self, lease: &LeaseName, patience: Duration) {
+    pub(super) async fn gives_back(&mut self, lease: &LeaseRef, patience: Duration) {
         let late = Instant::now() + patience;
         for left in (1..=self.gateways.doors.len()).rev() {
             let share =
                 late.saturating_duration_since(Instant::now()) / u32::try_from(left).unwrap_or(u32::MAX);
             match self.about(Method::DELETE, lease, "", share).await {
-                LeaseAnswer::Silent(_) => {}
-                LeaseAnswer::Lease(..) | LeaseAnswer::Refused(..) => return,
+                LeaseResponse::NoAnswer(_) => {}
+                LeaseResponse::Lease(..) | LeaseResponse::Refused(..) => return,
             }
         }
     }
@@ -102,10 +102,10 @@ impl LeaseClient {
     async fn about(
         &mut self,
         method: Method,
-        lease: &LeaseName,
+        lease: &LeaseRef,
         below: &str,
         patience: Duration,
-    ) -> LeaseAnswer {
+    ) -> LeaseResponse {
         let path = format!("{LEASES}/{}{below}", lease.reference);
         self.tells(method, &path, &[("fencing-lease", &lease.id)], None, patience).await
     }
@@ -117,7 +117,7 @@ impl LeaseClient {
         fields: &[(&str, &str)],
         body: Option<&Value>,
         patience: Duration,
-    ) -> LeaseAnswer {
+    ) -> LeaseResponse {
         let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let sent = MachineClock.now();
         match self.exchange(method, path, fields, body, patience).await {
@@ -125,7 +125,7 @@ impl LeaseClient {
                 let told = told(answer, sent);
                 // This gateway cannot tell, for example because it cannot reach the gateway of the lease. Another one
                 // may.
-                if matches!(told, LeaseAnswer::Silent(_)) {
+                if matches!(told, LeaseResponse::NoAnswer(_)) {
                     self.goes_to_the_next_door();
                 }
                 told
@@ -134,7 +134,7 @@ impl LeaseClient {
                 let door = self.gateways.doors[self.at].host.clone();
                 // The question may have had its effect; the next question about the lease shows that.
                 self.goes_to_the_next_door();
-                LeaseAnswer::Silent(format!("{door}: {}", causes(&why)))
+                LeaseResponse::NoAnswer(format!("{door}: {}", causes(&why)))
             }
         }
     }
@@ -150,15 +150,16 @@ impl LeaseClient {
         fields: &[(&str, &str)],
         body: Bytes,
         patience: Duration,
-    ) -> Result<JsonAnswer, NoJsonAnswer> {
-        let GatewayDoor { host, speaks_tls } = &self.gateways.doors[self.at];
+    ) -> Result<JsonResponse, JsonClientError> {
+        let GatewayEndpoint { host, speaks_tls } = &self.gateways.doors[self.at];
         let client = match &mut self.connection {
             Some(client) => client,
             none => {
                 let found = tokio::time::timeout(patience, lookup_host(host)).await;
-                let found = found.map_err(|_| NoJsonAnswer::Timeout(patience))?;
-                let address = found.map_err(NoJsonAnswer::Connect)?.next();
-                let address = address.ok_or_else(|| NoJsonAnswer::Connect(io::ErrorKind::NotFound.into()))?;
+                let found = found.map_err(|_| JsonClientError::Timeout(patience))?;
+                let address = found.map_err(JsonClientError::Connect)?.next();
+                let address =
+                    address.ok_or_else(|| JsonClientError::Connect(io::ErrorKind::NotFound.into()))?;
                 let mut client = JsonClient::of(address).called(host);
                 if let Some(bearer) = &self.gateways.bearer {
                     client = client.bearing(bearer);
@@ -173,36 +174,36 @@ impl LeaseClient {
     }
 }
 
-fn told(answer: JsonAnswer, sent: Boot) -> LeaseAnswer {
-    let JsonAnswer { status, body, .. } = answer;
+fn told(answer: JsonResponse, sent: BootInstant) -> LeaseResponse {
+    let JsonResponse { status, body, .. } = answer;
     if status.is_success() {
         return match serde_json::from_value(body) {
-            Ok(lease) => LeaseAnswer::Lease(Box::new(lease), sent),
-            Err(_) => LeaseAnswer::Refused(status, "what answers is no gateway with leases".to_owned()),
+            Ok(lease) => LeaseResponse::Lease(Box::new(lease), sent),
+            Err(_) => LeaseResponse::Refused(status, "what answers is no gateway with leases".to_owned()),
         };
     }
     let text = |member: &str| body[member].as_str().map(str::to_owned);
     let said = text("detail").or_else(|| text("title")).unwrap_or_else(|| "no word of why".to_owned());
     match status {
-        StatusCode::TOO_MANY_REQUESTS => LeaseAnswer::Silent(said),
-        _ if status.is_server_error() => LeaseAnswer::Silent(said),
-        _ => LeaseAnswer::Refused(status, format!("{said} ({status})")),
+        StatusCode::TOO_MANY_REQUESTS => LeaseResponse::NoAnswer(said),
+        _ if status.is_server_error() => LeaseResponse::NoAnswer(said),
+        _ => LeaseResponse::Refused(status, format!("{said} ({status})")),
     }
 }
 
-impl fmt::Debug for LeaseName {
+impl fmt::Debug for LeaseRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reference)
     }
 }
 
-impl fmt::Debug for Gateways {
+impl fmt::Debug for GatewayEndpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.doors).finish()
     }
 }
 
-impl LeaseName {
+impl LeaseRef {
     /// `None` if the lease is not ours, or if no gateway has sent its id.
     pub(super) fn of(lease: &LeaseDocument) -> Option<Self> {
         let id = lease.lease.clone()?;
@@ -211,7 +212,7 @@ impl LeaseName {
     }
 }
 
-impl GatewayDoor {
+impl GatewayEndpoint {
     /// `http://host:port` or `https://host:port`, without a path.
     pub fn parse(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
@@ -231,7 +232,7 @@ impl GatewayDoor {
 }
 
 #[cfg(test)]
-impl LeaseName {
+impl LeaseRef {
     pub(super) fn example() -> Self {
         Self { id: "v1.x".to_owned(), reference: "0123456789abcdef".to_owned() }
     }
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_gateway_is_named_by_a_url_without_a_path() {
-        let door = |url| GatewayDoor::parse(url).map(|door| (door.host, door.speaks_tls));
+        let door = |url| GatewayEndpoint::parse(url).map(|door| (door.host, door.speaks_tls));
         assert_eq!(door("http://gw-1:8080"), Some(("gw-1:8080".to_owned(), false)));
         assert_eq!(door("https://gw-1/"), Some(("gw-1:443".to_owned(), true)));
         assert_eq!(door("http://[::1]:8080/"), Some(("[::1]:8080".to_owned(), false)));
@@ -254,18 +255,21 @@ mod tests {
 
     #[test]
     fn what_may_be_better_at_another_try_is_told_apart() {
-        let answer = |status: u16, body: Value| JsonAnswer {
+        let answer = |status: u16, body: Value| JsonResponse {
             status: StatusCode::from_u16(status).expect("a status"),
             outcome: None,
             token: None,
             body,
         };
         let told = |status| {
-            told(answer(status, serde_json::json!({"title": "t", "detail": "why"})), Boot::from_nanos(1))
+            told(
+                answer(status, serde_json::json!({"title": "t", "detail": "why"})),
+                BootInstant::from_nanos(1),
+            )
         };
-        assert!(matches!(told(423), LeaseAnswer::Refused(StatusCode::LOCKED, why) if why.contains("why")));
-        assert!(matches!(told(503), LeaseAnswer::Silent(why) if why == "why"));
-        assert!(matches!(told(429), LeaseAnswer::Silent(_)));
-        assert!(matches!(told(200), LeaseAnswer::Refused(..)), "no lease");
+        assert!(matches!(told(423), LeaseResponse::Refused(StatusCode::LOCKED, why) if why.contains("why")));
+        assert!(matches!(told(503), LeaseResponse::NoAnswer(why) if why == "why"));
+        assert!(matches!(told(429), LeaseResponse::NoAnswer(_)));
+        assert!(matches!(told(200), LeaseResponse::Refused(..)), "no lease");
     }
 }

@@ -1,30 +1,30 @@
 //! Where the lock of a command comes from: straight from ZooKeeper, or through a gateway.
 
 use super::{
-    asked_lock::{LockStands, NoLock, ShownLock, WantedLock},
-    from_ensemble::{FromEnsemble, HeldHere},
-    from_gateway::{FromGateway, HeldThere},
-    renewals::Renewals,
+    asked_lock::{AcquireLockError, CommandLockInfo, LockSpec, LockStatus},
+    from_ensemble::{DirectLock, ZooKeeperLockSource},
+    from_gateway::{GatewayLeaseSource, RemoteLease},
+    renewals::RenewalSchedule,
 };
 
 /// Where locks come from.
 pub enum LockSource {
-    Ensemble(FromEnsemble),
-    Gateway(FromGateway),
+    Ensemble(ZooKeeperLockSource),
+    Gateway(GatewayLeaseSource),
 }
 
 /// A lock that is held.
 #[derive(Debug)]
 pub struct CommandLock {
-    pub shown: ShownLock,
-    pub renewals: Renewals,
-    held: By,
+    pub shown: CommandLockInfo,
+    pub renewals: RenewalSchedule,
+    held: LockBackend,
 }
 
 #[derive(Debug)]
-enum By {
-    Us(HeldHere),
-    AGateway(HeldThere),
+enum LockBackend {
+    Direct(DirectLock),
+    Lease(RemoteLease),
 }
 
 impl LockSource {
@@ -33,21 +33,29 @@ impl LockSource {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in line.
-    pub async fn take(&mut self, wanted: &WantedLock) -> Result<CommandLock, NoLock> {
+    pub async fn take(&mut self, wanted: &LockSpec) -> Result<CommandLock, AcquireLockError> {
         match self {
             Self::Ensemble(ensemble) => {
                 let held = ensemble.take(wanted).await?;
-                Ok(CommandLock { shown: held.shown(), renewals: ensemble.renewals(), held: By::Us(held) })
+                Ok(CommandLock {
+                    shown: held.shown(),
+                    renewals: ensemble.renewals(),
+                    held: LockBackend::Direct(held),
+                })
             }
             Self::Gateway(gateway) => {
                 let held = gateway.take(wanted).await?;
-                Ok(CommandLock { shown: held.shown(), renewals: held.renewals(), held: By::AGateway(held) })
+                Ok(CommandLock {
+                    shown: held.shown(),
+                    renewals: held.renewals(),
+                    held: LockBackend::Lease(held),
+                })
             }
         }
     }
 
     /// The renewals of a lock, if they are known before there is a lock.
-    pub fn renewals(&self) -> Option<Renewals> {
+    pub fn renewals(&self) -> Option<RenewalSchedule> {
         match self {
             Self::Ensemble(ensemble) => Some(ensemble.renewals()),
             Self::Gateway(_) => None,
@@ -67,18 +75,18 @@ impl LockSource {
 }
 
 impl CommandLock {
-    pub fn stands(&self) -> LockStands {
+    pub fn stands(&self) -> LockStatus {
         match &self.held {
-            By::Us(held) => held.stands(),
-            By::AGateway(held) => held.stands(),
+            LockBackend::Direct(held) => held.stands(),
+            LockBackend::Lease(held) => held.stands(),
         }
     }
 
     /// Releases the lock. Nothing may run under it any more.
     pub async fn give_back(self) {
         match self.held {
-            By::Us(held) => held.give_back(),
-            By::AGateway(held) => held.give_back().await,
+            LockBackend::Direct(held) => held.give_back(),
+            LockBackend::Lease(held) => held.give_back().await,
         }
     }
 }

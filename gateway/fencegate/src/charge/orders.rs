@@ -2,24 +2,24 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use rustix::process::Pid;
 
-use super::terminal::CommandGroup;
+use super::terminal::ProcessGroup;
 
 /// The arguments with which a watchman is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Orders {
-    pub(super) group: CommandGroup,
+pub(super) struct SupervisorArgs {
+    pub(super) group: ProcessGroup,
     pub(super) grace: Duration,
-    pub(super) until: Boot,
+    pub(super) until: BootInstant,
 }
 
-impl Orders {
+impl SupervisorArgs {
     pub(super) fn written(self) -> [String; 3] {
         let group = match self.group {
-            CommandGroup::Own => 0,
-            CommandGroup::Ours(group) => group.as_raw_nonzero().get(),
+            ProcessGroup::Own => 0,
+            ProcessGroup::Shared(group) => group.as_raw_nonzero().get(),
         };
         [group.to_string(), self.grace.as_nanos().to_string(), self.until.as_nanos().to_string()]
     }
@@ -28,10 +28,10 @@ impl Orders {
         let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
         let (group, grace, until) = (number()?, number()?, number()?);
         let group = match i32::try_from(group).ok()? {
-            0 => CommandGroup::Own,
-            group => CommandGroup::Ours(Pid::from_raw(group)?),
+            0 => ProcessGroup::Own,
+            group => ProcessGroup::Shared(Pid::from_raw(group)?),
         };
-        Some(Self { group, grace: Duration::from_nanos(grace), until: Boot::from_nanos(until) })
+        Some(Self { group, grace: Duration::from_nanos(grace), until: BootInstant::from_nanos(until) })
     }
 }
 
@@ -43,12 +43,15 @@ mod tests {
 
     #[test]
     fn orders_are_read_as_they_were_written() {
-        for group in [CommandGroup::Own, CommandGroup::Ours(getpid())] {
-            let orders =
-                Orders { group, grace: Duration::from_millis(300), until: Boot::from_nanos(1 << 60) };
+        for group in [ProcessGroup::Own, ProcessGroup::Shared(getpid())] {
+            let orders = SupervisorArgs {
+                group,
+                grace: Duration::from_millis(300),
+                until: BootInstant::from_nanos(1 << 60),
+            };
             let mut written = orders.written().into_iter().map(OsString::from);
-            assert_eq!(Orders::read(&mut written), Some(orders));
+            assert_eq!(SupervisorArgs::read(&mut written), Some(orders));
         }
-        assert_eq!(Orders::read(&mut ["1".into(), "x".into()].into_iter()), None);
+        assert_eq!(SupervisorArgs::read(&mut ["1".into(), "x".into()].into_iter()), None);
     }
 }

@@ -9,20 +9,20 @@ use rustix::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// All children of this process, also orphans of the processes that it has started.
-pub(super) struct Children(Signal);
+pub(super) struct ChildReaper(Signal);
 
 /// The result of one look.
 #[derive(Debug)]
-pub(super) enum Reaped {
+pub(super) enum ReapOutcome {
     /// This child has ended.
-    One(Pid, WaitStatus),
+    Exited(Pid, WaitStatus),
     /// All children that are left still run.
-    GoOn,
+    StillRunning,
     /// There are no children.
-    NoneLeft,
+    NoChildren,
 }
 
-impl Children {
+impl ChildReaper {
     /// Makes this process the parent of orphans among its descendants, in place of the first process of the machine.
     ///
     /// # Errors
@@ -41,13 +41,13 @@ impl Children {
     }
 
     /// The next one that has ended, without waiting.
-    pub(super) fn next(&mut self) -> Reaped {
+    pub(super) fn next(&mut self) -> ReapOutcome {
         loop {
             return match wait(WaitOptions::NOHANG) {
-                Ok(Some((process, status))) => Reaped::One(process, status),
-                Ok(None) => Reaped::GoOn,
+                Ok(Some((process, status))) => ReapOutcome::Exited(process, status),
+                Ok(None) => ReapOutcome::StillRunning,
                 Err(Errno::INTR) => continue,
-                Err(_none) => Reaped::NoneLeft,
+                Err(_none) => ReapOutcome::NoChildren,
             };
         }
     }

@@ -12,14 +12,14 @@ const GATEWAY_HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The renewals of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Renewals {
+pub struct RenewalSchedule {
     /// For how long one renewal proves the lock.
     pub proves: Duration,
     /// The time from one renewal to the next, when neither is late.
     pub interval: Duration,
 }
 
-impl Renewals {
+impl RenewalSchedule {
     /// The renewals of a lease of which a gateway has just promised this much. A gateway does not tell how often its
     /// session is renewed. It is never less than twice within the time that a heartbeat proves. The client asks for a
     /// renewal when a sixth of the promised time is over.
@@ -41,8 +41,8 @@ impl Renewals {
 mod tests {
     use super::*;
 
-    fn renewals(proves: u64, interval: u64) -> Renewals {
-        Renewals { proves: Duration::from_millis(proves), interval: Duration::from_millis(interval) }
+    fn renewals(proves: u64, interval: u64) -> RenewalSchedule {
+        RenewalSchedule { proves: Duration::from_millis(proves), interval: Duration::from_millis(interval) }
     }
 
     #[test]
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn a_lease_is_renewed_by_its_gateway_and_by_its_client() {
-        let lease = Renewals::of_lease(Duration::from_secs(9));
+        let lease = RenewalSchedule::of_lease(Duration::from_secs(9));
         assert_eq!(lease.interval, Duration::from_millis(1750));
-        let short = Renewals::of_lease(Duration::from_millis(1200));
+        let short = RenewalSchedule::of_lease(Duration::from_millis(1200));
         assert_eq!(short.interval, Duration::from_millis(700));
     }
 }

@@ -6,18 +6,18 @@ use rustix::process::{Pid, getpgrp};
 
 /// The process group of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CommandGroup {
+pub(super) enum ProcessGroup {
     /// A group of its own: there is no controlling terminal, and signals come one by one.
     Own,
     /// Our group, with other commands of the same shell line. A terminal signals the whole group at once, and lets
     /// only this group read.
-    Ours(Pid),
+    Shared(Pid),
 }
 
-impl CommandGroup {
+impl ProcessGroup {
     pub(super) fn of_command() -> Self {
         match controlling(&said()) {
-            Some(_) => Self::Ours(getpgrp()),
+            Some(_) => Self::Shared(getpgrp()),
             None => Self::Own,
         }
     }
@@ -26,7 +26,7 @@ impl CommandGroup {
     pub(super) fn has_heard_the_terminal(self) -> bool {
         match self {
             Self::Own => false,
-            Self::Ours(group) => controlling(&said()) == Some(group.as_raw_nonzero().get()),
+            Self::Shared(group) => controlling(&said()) == Some(group.as_raw_nonzero().get()),
         }
     }
 }

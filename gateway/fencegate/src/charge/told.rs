@@ -2,80 +2,80 @@
 
 use std::fmt;
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use rustix::process::Signal;
 
 /// A message of the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ToWatchman {
+pub(super) enum SupervisorMessage {
     /// The lock is proven until then. Zero means that it is lost.
-    Until(Boot),
+    Until(BootInstant),
     /// Pass this signal on.
-    Pass(Signal),
+    Signal(Signal),
     /// End the command, although the lock is still held.
-    End,
+    Terminate,
 }
 
 /// A message of the watchman.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ToKeeper {
+pub(super) enum KeeperMessage {
     /// It has heard until when the lock is proven.
-    Heard,
+    Acknowledged,
     /// It has asked the command to end.
-    Asked,
+    Terminating,
     /// The command and all its descendants have ended.
-    Over { code: u8, because: Because },
+    Exited { code: u8, because: ExitCause },
 }
 
 /// Why a command is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Because {
+pub(super) enum ExitCause {
     /// It has ended by itself.
-    Itself,
+    Exited,
     /// It was ended.
-    Ended,
+    Terminated,
 }
 
-impl fmt::Display for ToWatchman {
+impl fmt::Display for SupervisorMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Until(until) => writeln!(f, "until {}", until.as_nanos()),
-            Self::Pass(signal) => writeln!(f, "pass {}", signal.as_raw()),
-            Self::End => writeln!(f, "end"),
+            Self::Signal(signal) => writeln!(f, "pass {}", signal.as_raw()),
+            Self::Terminate => writeln!(f, "end"),
         }
     }
 }
 
-impl ToWatchman {
+impl SupervisorMessage {
     pub(super) fn parse(line: &str) -> Option<Self> {
         match line.split_once(' ').unwrap_or((line, "")) {
-            ("until", nanos) => Some(Self::Until(Boot::from_nanos(nanos.parse().ok()?))),
-            ("pass", number) => Signal::from_named_raw(number.parse().ok()?).map(Self::Pass),
-            ("end", "") => Some(Self::End),
+            ("until", nanos) => Some(Self::Until(BootInstant::from_nanos(nanos.parse().ok()?))),
+            ("pass", number) => Signal::from_named_raw(number.parse().ok()?).map(Self::Signal),
+            ("end", "") => Some(Self::Terminate),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for ToKeeper {
+impl fmt::Display for KeeperMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Heard => writeln!(f, "heard"),
-            Self::Asked => writeln!(f, "asked"),
-            Self::Over { code, because: Because::Itself } => writeln!(f, "over {code}"),
-            Self::Over { code, because: Because::Ended } => writeln!(f, "ended {code}"),
+            Self::Acknowledged => writeln!(f, "heard"),
+            Self::Terminating => writeln!(f, "asked"),
+            Self::Exited { code, because: ExitCause::Exited } => writeln!(f, "over {code}"),
+            Self::Exited { code, because: ExitCause::Terminated } => writeln!(f, "ended {code}"),
         }
     }
 }
 
-impl ToKeeper {
+impl KeeperMessage {
     pub(super) fn parse(line: &str) -> Option<Self> {
-        let over = |code: &str, because| Some(Self::Over { code: code.parse().ok()?, because });
+        let over = |code: &str, because| Some(Self::Exited { code: code.parse().ok()?, because });
         match line.split_once(' ').unwrap_or((line, "")) {
-            ("heard", "") => Some(Self::Heard),
-            ("asked", "") => Some(Self::Asked),
-            ("over", code) => over(code, Because::Itself),
-            ("ended", code) => over(code, Because::Ended),
+            ("heard", "") => Some(Self::Acknowledged),
+            ("asked", "") => Some(Self::Terminating),
+            ("over", code) => over(code, ExitCause::Exited),
+            ("ended", code) => over(code, ExitCause::Terminated),
             _ => None,
         }
     }
@@ -87,16 +87,28 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        for said in [ToWatchman::Until(Boot::from_nanos(17)), ToWatchman::Pass(Signal::USR1), ToWatchman::End]
-        {
-            assert_eq!(ToWatchman::parse(said.to_string().trim_end()), Some(said));
+        for said in [
+            SupervisorMessage::Until(BootInstant::from_nanos(17)),
+            SupervisorMessage::Signal(Signal::USR1),
+            SupervisorMessage::Terminate,
+        ] {
+            assert_eq!(SupervisorMessage::parse(said.to_string().trim_end()), Some(said));
         }
-        let over = |because| ToKeeper::Over { code: 143, because };
-        for said in [ToKeeper::Heard, ToKeeper::Asked, over(Because::Itself), over(Because::Ended)] {
-            assert_eq!(ToKeeper::parse(said.to_string().trim_end()), Some(said));
+        let over = |because| KeeperMessage::Exited { code: 143, because };
+        for said in [
+            KeeperMessage::Acknowledged,
+            KeeperMessage::Terminating,
+            over(ExitCause::Exited),
+            over(ExitCause::Terminated),
+        ] {
+            assert_eq!(KeeperMessage::parse(said.to_string().trim_end()), Some(said));
         }
         for noise in ["", "until", "until x", "pass 0", "over", "over 256", "end 1"] {
-            assert_eq!((ToWatchman::parse(noise), ToKeeper::parse(noise)), (None, None), "{noise}");
+            assert_eq!(
+                (SupervisorMessage::parse(noise), KeeperMessage::parse(noise)),
+                (None, None),
+                "{noise}"
+            );
         }
     }
 }

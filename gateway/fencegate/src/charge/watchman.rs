@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::clock::{Boot, Clock, MachineClock};
+use fencegate_process::clock::{BootInstant, Clock, MachineClock};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
@@ -24,29 +24,29 @@ use super::{
     channel,
     descendants::Descendants,
     exit_code::{NOT_RUN, complain, misplaced},
-    last_moments::{LastMoments, Ripe},
-    orders::Orders,
-    passed_on::Passed,
-    reaped::{Children, Reaped, code},
+    last_moments::{TerminationSchedule, TerminationStep},
+    orders::SupervisorArgs,
+    passed_on::SignalForwarder,
+    reaped::{ChildReaper, ReapOutcome, code},
     started_anew::{BECOMING, OURSELVES, WATCHMAN},
-    terminal::CommandGroup,
-    told::{Because, ToKeeper, ToWatchman},
+    terminal::ProcessGroup,
+    told::{ExitCause, KeeperMessage, SupervisorMessage},
 };
 
 /// One command, from start to end.
-struct Watch {
+struct Supervisor {
     command: Pid,
-    group: CommandGroup,
+    group: ProcessGroup,
     all: Descendants,
-    moments: LastMoments,
+    moments: TerminationSchedule,
     /// Until when the lock is proven, by the last message.
-    proven: Boot,
+    proven: BootInstant,
     /// This process has asked the command to end.
     asked: bool,
     /// The command was killed. Reported once.
     killed: bool,
     /// The exit code of the command, and why it ended.
-    ended: Option<(u8, Because)>,
+    ended: Option<(u8, ExitCause)>,
     keeper: Option<OwnedWriteHalf>,
 }
 
@@ -55,7 +55,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.peekable();
-    let orders = Orders::read(&mut arguments);
+    let orders = SupervisorArgs::read(&mut arguments);
     let (Some(orders), Some(_)) = (orders, arguments.peek()) else { return misplaced() };
     let Ok((socket, input)) = channel::taken_over() else { return misplaced() };
     let done = tokio::runtime::Builder::new_current_thread()
@@ -72,7 +72,7 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 async fn watch(
-    orders: Orders,
+    orders: SupervisorArgs,
     command: Vec<OsString>,
     socket: std::os::unix::net::UnixStream,
     input: OwnedFd,
@@ -82,11 +82,11 @@ async fn watch(
     socket.set_nonblocking(true)?;
     let (heard, keeper) = UnixStream::from_std(socket)?.into_split();
     let timer = BootTimer::new()?;
-    let mut children = Children::adopt()?;
+    let mut children = ChildReaper::adopt()?;
     // Signals for the command come from the keeper. If they reach this process, they must not end it and leave the
     // command alone.
-    let mut ours = Passed::listen()?;
-    let mut watch = Watch::start(orders, command, input, keeper)?;
+    let mut ours = SignalForwarder::listen()?;
+    let mut watch = Supervisor::start(orders, command, input, keeper)?;
     let mut lines = Some(BufReader::new(heard).lines());
     loop {
         if watch.is_over(&mut children) {
@@ -110,24 +110,24 @@ async fn watch(
 }
 
 /// `None` if the keeper has ended. A line that cannot be read is ignored.
-async fn next(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<ToWatchman> {
+async fn next(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Option<SupervisorMessage> {
     match lines {
-        Some(lines) => ToWatchman::parse(&lines.next_line().await.ok()??),
+        Some(lines) => SupervisorMessage::parse(&lines.next_line().await.ok()??),
         None => std::future::pending().await,
     }
 }
 
-impl Watch {
+impl Supervisor {
     fn start(
-        orders: Orders,
+        orders: SupervisorArgs,
         command: Vec<OsString>,
         input: OwnedFd,
         keeper: OwnedWriteHalf,
     ) -> io::Result<Self> {
-        let Orders { group, grace, until } = orders;
+        let SupervisorArgs { group, grace, until } = orders;
         let number = match group {
-            CommandGroup::Own => 0,
-            CommandGroup::Ours(group) => group.as_raw_nonzero().get(),
+            ProcessGroup::Own => 0,
+            ProcessGroup::Shared(group) => group.as_raw_nonzero().get(),
         };
         // Started by the first thread, which lives as long as the process: to the kernel the parent is a thread.
         let child = Command::new(OURSELVES)
@@ -139,9 +139,9 @@ impl Watch {
             .process_group(number)
             .spawn()?;
         let command = Pid::from_child(&child);
-        let own = (group == CommandGroup::Own).then_some(command);
+        let own = (group == ProcessGroup::Own).then_some(command);
         let all = Descendants { of: getpid(), but: None, group: own };
-        let moments = LastMoments::of(until, grace);
+        let moments = TerminationSchedule::of(until, grace);
         Ok(Self {
             command,
             group,
@@ -155,45 +155,45 @@ impl Watch {
         })
     }
 
-    fn obeys(&mut self, told: ToWatchman) {
+    fn obeys(&mut self, told: SupervisorMessage) {
         match told {
-            ToWatchman::Until(until) => {
-                if until != Boot::from_nanos(0) {
+            SupervisorMessage::Until(until) => {
+                if until != BootInstant::from_nanos(0) {
                     self.proven = until;
                 }
                 self.moments.proven(until);
-                self.says(ToKeeper::Heard);
+                self.says(KeeperMessage::Acknowledged);
             }
-            ToWatchman::End => self.moments.end(MachineClock.now()),
+            SupervisorMessage::Terminate => self.moments.end(MachineClock.now()),
             // Nobody has waited for the command yet, so its process id still belongs to it.
-            ToWatchman::Pass(signal) if self.ended.is_none() => self.pass(signal),
-            ToWatchman::Pass(_) => {}
+            SupervisorMessage::Signal(signal) if self.ended.is_none() => self.pass(signal),
+            SupervisorMessage::Signal(_) => {}
         }
     }
 
     fn pass(&self, signal: Signal) {
         // A process that has ended or belongs to another user gets no signal.
         match self.group {
-            CommandGroup::Own => kill_process_group(self.command, signal).ok(),
-            CommandGroup::Ours(_) => kill_process(self.command, signal).ok(),
+            ProcessGroup::Own => kill_process_group(self.command, signal).ok(),
+            ProcessGroup::Shared(_) => kill_process(self.command, signal).ok(),
         };
     }
 
     /// Does what is due, and returns when the next step is due.
-    fn look(&mut self, now: Boot) -> Boot {
+    fn look(&mut self, now: BootInstant) -> BootInstant {
         match self.moments.ripe(now, self.asked) {
-            Ripe::Wait(until) => until,
-            Ripe::Ask => {
+            TerminationStep::Wait(until) => until,
+            TerminationStep::Terminate => {
                 self.asked = true;
                 self.moments.end(now);
-                self.says(ToKeeper::Asked);
+                self.says(KeeperMessage::Terminating);
                 self.all.ask();
                 self.look(now)
             }
-            Ripe::Kill => {
+            TerminationStep::Kill => {
                 if !self.killed {
                     self.killed = true;
-                    self.says(ToKeeper::Asked);
+                    self.says(KeeperMessage::Terminating);
                 }
                 self.all.kill();
                 now + AGAIN
@@ -202,35 +202,36 @@ impl Watch {
     }
 
     /// True if the command and all its descendants have ended, and nobody is left to wait for.
-    fn is_over(&mut self, children: &mut Children) -> bool {
+    fn is_over(&mut self, children: &mut ChildReaper) -> bool {
         loop {
             match children.next() {
-                Reaped::One(process, status) if process == self.command => {
-                    let because = if self.asked || self.killed { Because::Ended } else { Because::Itself };
+                ReapOutcome::Exited(process, status) if process == self.command => {
+                    let because =
+                        if self.asked || self.killed { ExitCause::Terminated } else { ExitCause::Exited };
                     self.ended = Some((code(status), because));
                     // The id may belong to another process from now on.
                     self.all.group = None;
                     // Processes that the command left behind would go on without the lock.
                     self.moments.end(MachineClock.now());
                 }
-                Reaped::One(..) => {}
-                Reaped::GoOn => return false,
-                Reaped::NoneLeft => return true,
+                ReapOutcome::Exited(..) => {}
+                ReapOutcome::StillRunning => return false,
+                ReapOutcome::NoChildren => return true,
             }
         }
     }
 
     /// Does not wait: a stopped keeper reads the message later, and a dead one never.
-    fn says(&self, what: ToKeeper) {
+    fn says(&self, what: KeeperMessage) {
         if let Some(keeper) = &self.keeper {
             channel::say(keeper, what);
         }
     }
 
     fn tells_the_end(self) {
-        let (code, because) = self.ended.unwrap_or((NOT_RUN, Because::Ended));
+        let (code, because) = self.ended.unwrap_or((NOT_RUN, ExitCause::Terminated));
         match self.keeper {
-            Some(_) => self.says(ToKeeper::Over { code, because }),
+            Some(_) => self.says(KeeperMessage::Exited { code, because }),
             None => complain(&format!(
                 "error: FG0622: the process that kept the lock is gone, and the command was ended with it (proven until {:.6} s \
                  after boot); the lock is free when its session or its lease is over",

@@ -5,13 +5,13 @@ use std::{collections::HashSet, io, sync::Arc, time::Duration};
 use bytes::Bytes;
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 use fencegate_http::{
-    network::{Network, remote::Remote, sockets::Sockets},
-    upstream::{pool::offered, speak::HTTP2, tls::Secured},
+    network::{Network, remote::ConnectTarget, sockets::Sockets},
+    upstream::{pool::offered, speak::HTTP2, tls::UpstreamTls},
 };
-use fencegate_lock::meta::Meta;
+use fencegate_lock::meta::InstallationMeta;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
-    plan::{Level, Protocol, Upstream, host_of},
+    plan::{FencingLevel, Upstream, UpstreamProtocol, host_of},
 };
 use fencegate_process::{again, pem::not_after, said::causes};
 use futures_util::future::join_all;
@@ -28,52 +28,52 @@ use tokio::{
     time::timeout,
 };
 
-use super::{files, findings::Findings};
+use super::{files, findings::FindingCollector};
 use crate::intermediary;
 
 /// The longest time for one address, whatever the policy allows a request.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// A guard that has announced itself, and its address.
-pub(super) struct MetGuard {
+pub(super) struct ProbedGuard {
     endpoint: usize,
-    address: Remote,
+    address: ConnectTarget,
     announcement: Announcement,
 }
 
 /// What is expected at the endpoints of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expected {
+enum ExpectedService {
     /// It has to announce itself.
     Guard,
     /// The service, with nothing before it that repeats requests or answers for it.
     Service,
     /// A service that compares tokens. It does not matter what stands before it.
-    Comparing,
+    ComparingService,
 }
 
 /// Checks the upstream of a gateway. Returns the guards that answered.
-pub(super) async fn of_gateway(findings: &Findings, upstream: &Upstream) -> Vec<MetGuard> {
+pub(super) async fn of_gateway(findings: &FindingCollector, upstream: &Upstream) -> Vec<ProbedGuard> {
     let expected = match upstream.fencing {
-        Level::Guard => Expected::Guard,
-        Level::None | Level::Delay(_) => Expected::Service,
-        Level::Upstream => Expected::Comparing,
+        FencingLevel::Guard => ExpectedService::Guard,
+        FencingLevel::None | FencingLevel::Delay(_) => ExpectedService::Service,
+        FencingLevel::Upstream => ExpectedService::ComparingService,
     };
     look(findings, (upstream, expected), &["upstreams", &upstream.name], "endpoints").await
 }
 
 /// Checks the service behind a guard.
-pub(super) async fn of_guard(findings: &Findings, upstream: &Upstream) {
-    look(findings, (upstream, Expected::Service), &["upstream"], "endpoints").await;
+pub(super) async fn of_guard(findings: &FindingCollector, upstream: &Upstream) {
+    look(findings, (upstream, ExpectedService::Service), &["upstream"], "endpoints").await;
 }
 
 async fn look(
-    findings: &Findings,
-    (upstream, expected): (&Upstream, Expected),
+    findings: &FindingCollector,
+    (upstream, expected): (&Upstream, ExpectedService),
     way: &[&str],
     list: &str,
-) -> Vec<MetGuard> {
-    let secured = match upstream.tls.as_ref().map(Secured::open).transpose() {
+) -> Vec<ProbedGuard> {
+    let secured = match upstream.tls.as_ref().map(UpstreamTls::open).transpose() {
         Ok(secured) => secured,
         Err(bad) => {
             files::unusable(findings, &[way, &["tls"]].concat(), &causes(&bad));
@@ -90,7 +90,7 @@ async fn look(
         let way = [way, &[list, &item]].concat();
         for seen in visited {
             match seen {
-                Ok(Seen { address, until, met: Met { announcement, hop } }) => {
+                Ok(ProbedAddress { address, until, met: ProbeResult { announcement, hop } }) => {
                     reached = true;
                     let said = format!("{} answers at {address}", upstream.written(endpoint));
                     findings.saw(format!("upstream {}", upstream.name), said);
@@ -101,7 +101,7 @@ async fn look(
                         );
                     }
                     files::certificate(findings, &way, &format!("of {endpoint}"), until);
-                    met.extend(announcement.map(|announcement| MetGuard {
+                    met.extend(announcement.map(|announcement| ProbedGuard {
                         endpoint: number,
                         address,
                         announcement,
@@ -122,16 +122,16 @@ async fn look(
 }
 
 /// One address of an endpoint that can be used.
-struct Seen {
-    address: Remote,
+struct ProbedAddress {
+    address: ConnectTarget,
     /// When its certificate expires, in seconds since 1970.
     until: Option<u64>,
-    met: Met,
+    met: ProbeResult,
 }
 
 /// What answered at an address.
 #[derive(Default)]
-struct Met {
+struct ProbeResult {
     announcement: Option<Announcement>,
     /// What shows that something stands before the service.
     hop: Option<String>,
@@ -139,10 +139,10 @@ struct Met {
 
 /// Checks every address of an endpoint.
 async fn visit(
-    (upstream, expected): (&Upstream, Expected),
+    (upstream, expected): (&Upstream, ExpectedService),
     endpoint: &Arc<str>,
-    secured: Option<&Secured>,
-) -> Vec<Result<Seen, Diagnostic>> {
+    secured: Option<&UpstreamTls>,
+) -> Vec<Result<ProbedAddress, Diagnostic>> {
     let limit = upstream.connect_timeout.min(LONGEST);
     let resolved = timeout(limit, located(endpoint)).await;
     let resolved = resolved.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -166,19 +166,19 @@ async fn visit(
 }
 
 /// The addresses of an endpoint, found without connecting.
-pub(super) async fn located(endpoint: &str) -> io::Result<Vec<Remote>> {
-    match Remote::literal(endpoint) {
+pub(super) async fn located(endpoint: &str) -> io::Result<Vec<ConnectTarget>> {
+    match ConnectTarget::literal(endpoint) {
         Some(literal) => Ok(vec![literal]),
         None => Sockets.resolve(endpoint).await,
     }
 }
 
 async fn reach(
-    (upstream, expected): (&Upstream, Expected),
+    (upstream, expected): (&Upstream, ExpectedService),
     endpoint: &str,
-    address: Remote,
-    secured: Option<&Secured>,
-) -> Result<Seen, Diagnostic> {
+    address: ConnectTarget,
+    secured: Option<&UpstreamTls>,
+) -> Result<ProbedAddress, Diagnostic> {
     let limit = upstream.connect_timeout.min(LONGEST);
     let late = || io::Error::from(io::ErrorKind::TimedOut);
     let dialled = timeout(limit, Sockets.dial(&address)).await.unwrap_or_else(|_| Err(late()));
@@ -186,17 +186,17 @@ async fn reach(
         let message =
             format!("the endpoint {endpoint} of `{}` cannot be reached at {address}: {error}", upstream.name);
         let remedy = match address {
-            Remote::Tcp(_) => "start the service, or correct address and port",
-            Remote::Unix(_) => {
+            ConnectTarget::Tcp(_) => "start the service, or correct address and port",
+            ConnectTarget::Unix(_) => {
                 "start the service, correct the path, or let the user that this runs as write the socket"
             }
         };
         Diagnostic::new(Code::NoEndpoint, message).remedy(remedy)
     })?;
     let Some(secured) = secured else {
-        let http2 = upstream.protocol == Protocol::Http2;
+        let http2 = upstream.protocol == UpstreamProtocol::Http2;
         let met = meet((upstream, expected), endpoint, &address, stream, http2).await?;
-        return Ok(Seen { address, until: None, met });
+        return Ok(ProbedAddress { address, until: None, met });
     };
     let shaken = timeout(limit, secured.connect(endpoint, stream, offered(upstream.protocol))).await;
     let (stream, _) =
@@ -205,7 +205,7 @@ async fn reach(
     let until = session.peer_certificates().and_then(|chain| not_after(chain.first()?));
     let http2 = session.alpn_protocol() == Some(HTTP2.as_bytes());
     let met = meet((upstream, expected), endpoint, &address, stream, http2).await?;
-    Ok(Seen { address, until, met })
+    Ok(ProbedAddress { address, until, met })
 }
 
 fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnostic {
@@ -217,30 +217,30 @@ fn untrusted(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Diagnost
 
 /// Asks whoever answers what it is.
 async fn meet<S>(
-    (upstream, expected): (&Upstream, Expected),
+    (upstream, expected): (&Upstream, ExpectedService),
     endpoint: &str,
-    address: &Remote,
+    address: &ConnectTarget,
     stream: S,
     http2: bool,
-) -> Result<Met, Diagnostic>
+) -> Result<ProbeResult, Diagnostic>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match expected {
-        Expected::Guard => {}
-        Expected::Comparing => return Ok(Met::default()),
-        Expected::Service => {
+        ExpectedService::Guard => {}
+        ExpectedService::ComparingService => return Ok(ProbeResult::default()),
+        ExpectedService::Service => {
             let path = upstream.sharing.health.as_ref().map_or("/", |health| &health.path);
             let asked = ask((Method::HEAD, path), endpoint, stream, http2, upstream.scheme());
             // A service need not answer this, and what it answers does not matter.
             let answer = timeout(LONGEST, asked).await.ok().and_then(Result::ok);
             let hop = answer.and_then(|answer| intermediary::shown_in(answer.headers()));
-            return Ok(Met { announcement: None, hop });
+            return Ok(ProbeResult { announcement: None, hop });
         }
     }
     let asked = timeout(LONGEST, announcement(endpoint, stream, http2, upstream.scheme())).await;
     match asked.unwrap_or_else(|_| Err("no answer in time".into())) {
-        Ok(announcement) => Ok(Met { announcement: Some(announcement), hop: None }),
+        Ok(announcement) => Ok(ProbeResult { announcement: Some(announcement), hop: None }),
         Err(why) => {
             let message = format!("what answers for `{}` at {address} is no guard: {why}", upstream.name);
             let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
@@ -291,8 +291,13 @@ where
 }
 
 /// Whether the guards of one upstream can be trusted with the tokens of this installation.
-pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[MetGuard], installation: Option<&Meta>) {
-    for MetGuard { endpoint, address, announcement } in met {
+pub(super) fn judge(
+    findings: &FindingCollector,
+    upstream: &Upstream,
+    met: &[ProbedGuard],
+    installation: Option<&InstallationMeta>,
+) {
+    for ProbedGuard { endpoint, address, announcement } in met {
         let number = endpoint.to_string();
         let way = ["upstreams", &*upstream.name, "endpoints", &*number];
         let longest = announcement.longest();
@@ -320,7 +325,7 @@ pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[MetGuard], 
                 "the guard at {address} compares tokens of installation {}, and ZooKeeper has {}",
                 announcement.ensemble, meta.uuid
             );
-            let show = again::command(again::Of::Gateway, "era show");
+            let show = again::command(again::CommandTarget::Gateway, "era show");
             let remedy = &format!("make its store for this installation: `{show}` prints how");
             findings.wrong(&way, Code::NoGuard, message, remedy);
         }
@@ -333,7 +338,7 @@ pub(super) fn judge(findings: &Findings, upstream: &Upstream, met: &[MetGuard], 
 }
 
 /// Checks whether each guard knows what the others let in.
-fn apart(findings: &Findings, upstream: &Upstream, met: &[MetGuard]) {
+fn apart(findings: &FindingCollector, upstream: &Upstream, met: &[ProbedGuard]) {
     let different = |differ: fn(&Announcement, &Announcement) -> bool| {
         met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))
     };
@@ -364,7 +369,7 @@ fn apart(findings: &Findings, upstream: &Upstream, met: &[MetGuard]) {
     findings.wrong(&["upstreams", &**name, "endpoints"], Code::NoGuard, message, remedy);
 }
 
-fn guards(met: &[MetGuard]) -> usize {
+fn guards(met: &[ProbedGuard]) -> usize {
     let processes: HashSet<&str> = met.iter().map(|met| &*met.announcement.instance).collect();
     processes.len()
 }

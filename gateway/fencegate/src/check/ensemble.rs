@@ -3,44 +3,48 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fencegate_lock::{
-    meta::Meta,
+    meta::InstallationMeta,
     session::{
-        era::{self, MetaUnreadable},
-        handshake::Met,
-        link::{Connect, Fault, Link},
-        member::{Member, gateway_of},
+        era::{self, ReadMetaError},
+        handshake::HandshakeOutcome,
+        link::{ZkClient, ZkConnector, ZkError},
+        member::{MemberRecord, gateway_of},
         paths::Paths,
         servers::Servers,
-        zookeeper::Session,
+        zookeeper::ZkSession,
     },
-    state::Memory,
+    state::TokenHistory,
 };
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
-    plan::{Gateway, ZooKeeper},
+    plan::{GatewayPlan, ZooKeeperSettings},
 };
 use fencegate_process::{
-    again::{self, Of},
+    again::{self, CommandTarget},
     pem,
-    said::{Brief, causes},
+    said::{HumanDuration, causes},
 };
 use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
 
-use super::{files, findings::Findings, other_gateways, writers};
+use super::{files, findings::FindingCollector, other_gateways, writers};
 
 /// The time limit for a session, and again for all questions.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The installation in ZooKeeper.
 pub(super) struct Installation {
-    pub(super) meta: Meta,
+    pub(super) meta: InstallationMeta,
     /// The member node of each gateway, by the gateway's name.
-    pub(super) members: BTreeMap<String, Member>,
+    pub(super) members: BTreeMap<String, MemberRecord>,
 }
 
 /// `None` if no installation was found.
-pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory) -> Option<Installation> {
+pub(super) async fn look(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    memory: &TokenHistory,
+) -> Option<Installation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
     let ensemble = match Servers::of(zookeeper) {
@@ -56,10 +60,10 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory
         others_than_zookeeper(findings, zookeeper, &ensemble),
     )
     .await;
-    let link = match connected.unwrap_or_else(|_| Err(Fault::Refused("no answer in time".into()))) {
+    let link = match connected.unwrap_or_else(|_| Err(ZkError::Refused("no answer in time".into()))) {
         Ok(link) => link,
         // The failing servers were reported already.
-        Err(Fault::Tls(_)) => return None,
+        Err(ZkError::Tls(_)) => return None,
         Err(fault) => {
             let message = format!("no session with ZooKeeper at {servers}: {fault}");
             let remedy =
@@ -84,25 +88,28 @@ pub(super) async fn look(findings: &Findings, gateway: &Gateway, memory: &Memory
     })
 }
 
-fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: Duration) {
+fn session(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, servers: &str, granted: Duration) {
     let asked = zookeeper.session_timeout;
     let margin = zookeeper.margin(granted);
     findings.saw(
         "zookeeper",
         format!(
             "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
-            Brief(granted),
-            Brief(asked),
-            Brief(margin)
+            HumanDuration(granted),
+            HumanDuration(asked),
+            HumanDuration(margin)
         ),
     );
     if granted == asked {
         return;
     }
-    let message =
-        format!("ZooKeeper grants a session of {}, not the {} asked for", Brief(granted), Brief(asked));
-    let least = ZooKeeper::least_margin(granted, zookeeper.tick);
-    let short = margin < least || margin + ZooKeeper::heartbeat(granted) * 2 > granted;
+    let message = format!(
+        "ZooKeeper grants a session of {}, not the {} asked for",
+        HumanDuration(granted),
+        HumanDuration(asked)
+    );
+    let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
+    let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
     let mut diagnostic = Diagnostic::new(Code::SessionNegotiated, message);
     if short {
         // No gateway starts with such a session.
@@ -113,7 +120,7 @@ fn session(findings: &Findings, zookeeper: &ZooKeeper, servers: &str, granted: D
 }
 
 /// Checks TLS with each server, and when its certificate expires.
-async fn secured(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers) {
+async fn secured(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &Servers) {
     if let Some(client) = zookeeper.tls.as_ref().and_then(|tls| tls.client.as_ref()) {
         let until = pem::certificates(&client.chain).ok().and_then(|chain| pem::not_after(chain.first()?));
         let way = ["zookeeper", "tls", "client_certificate_file"];
@@ -123,21 +130,29 @@ async fn secured(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers)
         let number = number.to_string();
         let way = ["zookeeper", "servers", &number];
         match met {
-            Met::Agreed(until) => files::certificate(findings, &way, &format!("of {server}"), until),
-            Met::Refused(why) => {
+            HandshakeOutcome::Accepted(until) => {
+                files::certificate(findings, &way, &format!("of {server}"), until)
+            }
+            HandshakeOutcome::Refused(why) => {
                 let message = format!("TLS with {server} is not agreed on: {why}");
                 let remedy =
                     "see `ca_file`, `client_certificate_file` and the port: `fencegate explain FG0521`";
                 findings.wrong(&way, Code::EnsembleTls, message, remedy);
             }
             // Reported where all servers are listed.
-            Met::Silent(why) => findings.saw("zookeeper", format!("{server} does not answer: {why}")),
+            HandshakeOutcome::Unreachable(why) => {
+                findings.saw("zookeeper", format!("{server} does not answer: {why}"))
+            }
         }
     }
 }
 
 /// Reports servers that speak ZooKeeper's protocol but lack some of its guarantees.
-async fn others_than_zookeeper(findings: &Findings, zookeeper: &ZooKeeper, ensemble: &Servers) {
+async fn others_than_zookeeper(
+    findings: &FindingCollector,
+    zookeeper: &ZooKeeperSettings,
+    ensemble: &Servers,
+) {
     let told = join_all(zookeeper.servers.iter().map(|server| ensemble.says(server, "srvr"))).await;
     for (number, (server, said)) in zookeeper.servers.iter().zip(told).enumerate() {
         if said.is_some_and(|said| said.starts_with("ClickHouse Keeper")) {
@@ -156,7 +171,7 @@ async fn others_than_zookeeper(findings: &Findings, zookeeper: &ZooKeeper, ensem
 }
 
 /// A session can move from server to server, and each server may grant another timeout.
-async fn each(findings: &Findings, ensemble: &Servers, zookeeper: &ZooKeeper) {
+async fn each(findings: &FindingCollector, ensemble: &Servers, zookeeper: &ZooKeeperSettings) {
     if zookeeper.servers.len() < 2 {
         return;
     }
@@ -185,24 +200,24 @@ async fn each(findings: &Findings, ensemble: &Servers, zookeeper: &ZooKeeper) {
 const EACH: Duration = Duration::from_secs(4);
 
 async fn ask(
-    findings: &Findings,
-    gateway: &Gateway,
-    memory: &Memory,
-    link: &Session,
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    memory: &TokenHistory,
+    link: &ZkSession,
 ) -> Option<Installation> {
     let paths = Paths::below(&gateway.zookeeper.root);
     writers::look(findings, gateway, link, &paths).await;
     let meta = match era::read(link, &paths).await {
         Ok(era) => era.meta,
         Err(unreadable) => {
-            if let MetaUnreadable::Fault { source: Fault::Denied(_), .. } = unreadable {
+            if let ReadMetaError::Fault { source: ZkError::Denied(_), .. } = unreadable {
                 let remedy = "show the identity that the other gateways show: `fencegate explain FG0524`";
                 findings.wrong(&["zookeeper"], Code::NotLetIn, causes(&unreadable), remedy);
                 return None;
             }
-            let init = again::command(Of::Gateway, "era init");
+            let init = again::command(CommandTarget::Gateway, "era init");
             let (said, remedy) = match &unreadable {
-                MetaUnreadable::Missing { path } => {
+                ReadMetaError::Missing { path } => {
                     (format!("{path} does not exist"), format!("make it once: `{init}`"))
                 }
                 other => (causes(other), "see whether `root` and `servers` are the right ones".to_owned()),
@@ -213,7 +228,7 @@ async fn ask(
     };
     findings.saw("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
     if let Err(went_back) = memory.fits(&meta) {
-        let bump = again::command(Of::Gateway, "era bump");
+        let bump = again::command(CommandTarget::Gateway, "era bump");
         let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
         findings.wrong(&["zookeeper", "root"], Code::OtherEnsemble, causes(&went_back), &remedy);
     }
@@ -234,18 +249,18 @@ async fn ask(
 }
 
 /// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.
-async fn members(link: &Session, paths: &Paths) -> Result<BTreeMap<String, Member>, Fault> {
+async fn members(link: &ZkSession, paths: &Paths) -> Result<BTreeMap<String, MemberRecord>, ZkError> {
     let mut members = BTreeMap::new();
     for node in link.children(&paths.members()).await? {
         let Ok((data, _)) = link.data(&format!("{}/{node}", paths.members())).await else { continue };
-        if let Ok(member) = serde_json::from_slice::<Member>(&data) {
+        if let Ok(member) = serde_json::from_slice::<MemberRecord>(&data) {
             members.insert(gateway_of(&node).to_owned(), member);
         }
     }
     Ok(members)
 }
 
-fn others(findings: &Findings, gateway: &Gateway, members: &BTreeMap<String, Member>) {
+fn others(findings: &FindingCollector, gateway: &GatewayPlan, members: &BTreeMap<String, MemberRecord>) {
     let ours = format!("{:016x}", gateway.fingerprint);
     let unlike: Vec<&str> =
         members.iter().filter(|(_, member)| member.plan != ours).map(|(name, _)| name.as_str()).collect();

@@ -8,25 +8,28 @@ use std::{
 };
 
 use fencegate_http::{
-    buffered::{Allowance, allowance},
+    buffered::{MemoryAllowance, allowance},
     listen::certificates::examine,
 };
-use fencegate_lock::state::{self, Progress};
+use fencegate_lock::state::{self, InstallationRecord};
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Admin, Bind, Leases, Limits, Log, ServedTls, Shows, body_memory},
+    plan::{
+        AdminListener, BindAddress, LeasePlan, ListenerLimits, ListenerTls, LogSettings, PrincipalCredential,
+        body_memory,
+    },
 };
 use fencegate_process::said::causes;
 use rustix::fs::{Access, access};
 
-use super::findings::Findings;
-use crate::{bearer::Bearer, key_secret};
+use super::findings::FindingCollector;
+use crate::{bearer::BearerToken, key_secret};
 
 /// The time before its end at which a certificate is reported, so that somebody can renew it.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The certificates that a listener shows.
-pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls>) {
+pub(super) fn listener(findings: &FindingCollector, way: &[&str], tls: Option<&ListenerTls>) {
     let Some(tls) = tls else { return };
     match examine(tls) {
         Err(bad) => {
@@ -44,13 +47,13 @@ pub(super) fn listener(findings: &Findings, way: &[&str], tls: Option<&ServedTls
 }
 
 /// How much memory bodies may take on this machine or in this container. `way` is the way to the limits.
-pub(super) fn memory(findings: &Findings, way: &[&str], limits: &Limits) {
+pub(super) fn memory(findings: &FindingCollector, way: &[&str], limits: &ListenerLimits) {
     let mib = |bytes: usize| bytes >> 20;
     let says = match limits.buffered {
         // Too small a value is reported without a look at the machine.
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
-            let Allowance { bytes, of } = allowance();
+            let MemoryAllowance { bytes, of } = allowance();
             if body_memory::largest(bytes) < limits.max_body {
                 let message = format!(
                     "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
@@ -67,40 +70,40 @@ pub(super) fn memory(findings: &Findings, way: &[&str], limits: &Limits) {
     findings.saw("memory for bodies", says);
 }
 
-pub(super) fn admin(findings: &Findings, admin: &Admin) {
+pub(super) fn admin(findings: &FindingCollector, admin: &AdminListener) {
     listener(findings, &["admin", "tls"], admin.tls.as_ref());
     if let Some(file) = &admin.bearer
-        && let Err(bad) = Bearer::open(file)
+        && let Err(bad) = BearerToken::open(file)
     {
         unusable(findings, &["admin", "auth", "bearer_file"], &causes(&bad));
     }
 }
 
 /// The secret of the hashes of keys.
-pub(super) fn log(findings: &Findings, log: &Log) {
+pub(super) fn log(findings: &FindingCollector, log: &LogSettings) {
     if let Err(bad) = key_secret::open(log) {
         unusable(findings, &["log", "key_secret_file"], &causes(&bad));
     }
 }
 
 /// The credentials of clients that hold leases.
-pub(super) fn leases(findings: &Findings, leases: &Leases) {
+pub(super) fn leases(findings: &FindingCollector, leases: &LeasePlan) {
     for (number, principal) in leases.principals.iter().enumerate() {
-        let Shows::Bearer(file) = &principal.shows else { continue };
-        if let Err(bad) = Bearer::open(file) {
+        let PrincipalCredential::Bearer(file) = &principal.shows else { continue };
+        if let Err(bad) = BearerToken::open(file) {
             let way = ["leases", "principals", &number.to_string(), "bearer", "file"];
             unusable(findings, &way, &causes(&bad));
         }
     }
 }
 
-pub(super) fn unusable(findings: &Findings, way: &[&str], why: &str) {
+pub(super) fn unusable(findings: &FindingCollector, way: &[&str], why: &str) {
     let remedy = "the process does not start without it: see that it is there, and who may read it";
     findings.wrong(way, Code::FileUnusable, why, remedy);
 }
 
 /// `until`: seconds since 1970.
-pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until: Option<u64>) {
+pub(super) fn certificate(findings: &FindingCollector, way: &[&str], which: &str, until: Option<u64>) {
     let Some(until) = until else { return };
     let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
     match left {
@@ -123,7 +126,7 @@ pub(super) fn certificate(findings: &Findings, way: &[&str], which: &str, until:
 }
 
 /// The records that a gateway would find in its `state_dir`.
-pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Progress> {
+pub(super) fn state(findings: &FindingCollector, folder: &Path) -> Vec<InstallationRecord> {
     writable(findings, &["state_dir"], folder);
     if !folder.is_dir() {
         return Vec::new();
@@ -133,7 +136,7 @@ pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Progress> {
             if records.is_empty() {
                 findings.saw("state", "nothing was written down yet");
             }
-            for Progress { installation, era, highest } in &records {
+            for InstallationRecord { installation, era, highest } in &records {
                 let what = format!("installation {installation} in era {era}, up to epoch {highest}");
                 findings.saw("state", what);
             }
@@ -149,8 +152,8 @@ pub(super) fn state(findings: &Findings, folder: &Path) -> Vec<Progress> {
 }
 
 /// The place of the public listener's unix socket. `way` is the way to its address.
-pub(super) fn socket(findings: &Findings, way: &[&str], bind: &Bind) {
-    let Bind::Unix(file) = bind else { return };
+pub(super) fn socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
+    let BindAddress::Unix(file) = bind else { return };
     let (path, folder) = (file.path.display(), file.path.parent().unwrap_or(Path::new("/")));
     let stands = fs::symlink_metadata(&file.path);
     if let Err(error) = access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
@@ -169,7 +172,7 @@ pub(super) fn socket(findings: &Findings, way: &[&str], bind: &Bind) {
 }
 
 /// Asks the system, and writes nothing.
-pub(super) fn writable(findings: &Findings, way: &[&str], folder: &Path) {
+pub(super) fn writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
     match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
         Ok(()) if folder.is_dir() => findings.saw("folders", format!("{} can be written", folder.display())),
         told => {

@@ -4,32 +4,32 @@ use std::cell::RefCell;
 
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    file::Places,
+    file::SourceMap,
 };
 use serde::Serialize;
 
 /// Something that was seen, good or bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fact {
+pub struct Finding {
     /// The subject, such as `zookeeper` or `upstream payments`.
     pub about: String,
     pub says: String,
 }
 
 /// Several checks run at once, on one thread.
-pub(super) struct Findings {
-    places: Places,
-    facts: RefCell<Vec<Fact>>,
+pub(super) struct FindingCollector {
+    places: SourceMap,
+    facts: RefCell<Vec<Finding>>,
     diagnostics: RefCell<Vec<Diagnostic>>,
 }
 
-impl Findings {
+impl FindingCollector {
     pub(super) fn in_file(text: &str) -> Self {
-        Self { places: Places::of(text), facts: RefCell::default(), diagnostics: RefCell::default() }
+        Self { places: SourceMap::of(text), facts: RefCell::default(), diagnostics: RefCell::default() }
     }
 
     pub(super) fn saw(&self, about: impl Into<String>, says: impl Into<String>) {
-        self.facts.borrow_mut().push(Fact { about: about.into(), says: says.into() });
+        self.facts.borrow_mut().push(Finding { about: about.into(), says: says.into() });
     }
 
     /// `way` is the way to the field that is concerned.
@@ -47,7 +47,7 @@ impl Findings {
     }
 
     /// Diagnostics by place, and facts by subject. The order of the answers does not count.
-    pub(super) fn sorted(self) -> (Vec<Fact>, Vec<Diagnostic>) {
+    pub(super) fn sorted(self) -> (Vec<Finding>, Vec<Diagnostic>) {
         let (mut facts, mut diagnostics) = (self.facts.into_inner(), self.diagnostics.into_inner());
         facts.sort_by(|one, other| (&one.about, &one.says).cmp(&(&other.about, &other.says)));
         diagnostics.sort_by(|one, other| (one.place, &one.message).cmp(&(other.place, &other.message)));

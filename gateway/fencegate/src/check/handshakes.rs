@@ -10,14 +10,16 @@ use std::{
 
 use fencegate_http::{
     listen::certificates::examine,
-    network::{Network, remote::Remote, sockets::Sockets},
-    upstream::tls::Secured,
+    network::{Network, remote::ConnectTarget, sockets::Sockets},
+    upstream::tls::UpstreamTls,
 };
-use fencegate_lock::session::member::Member;
+use fencegate_lock::session::member::MemberRecord;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
     host::CanonicalHost,
-    plan::{self, ClientAuth, ClientCertificate, Gateway, PeerListener, PeerTls, ServedTls, TlsVersion},
+    plan::{
+        self, ClientAuth, ClientCertificate, GatewayPlan, ListenerTls, PeerListener, PeerTls, TlsVersion,
+    },
 };
 use fencegate_process::{pem, said::causes};
 use futures_util::future::join_all;
@@ -30,7 +32,7 @@ use rustls::{
 };
 use tokio::{io::AsyncReadExt, time::timeout};
 
-use super::{files, findings::Findings};
+use super::{files, findings::FindingCollector};
 use crate::serve::addresses::host_name;
 
 /// The time limit for one gateway, from the lookup of its name to the end of the handshake.
@@ -44,7 +46,7 @@ const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 const MOST: usize = 64;
 
 /// Checks the file's own part: the certificate, and the address for other gateways.
-pub(super) async fn own(findings: &Findings, peer: &PeerListener) {
+pub(super) async fn own(findings: &FindingCollector, peer: &PeerListener) {
     if let Some(tls) = &peer.tls {
         files(findings, peer, tls);
     }
@@ -60,9 +62,9 @@ pub(super) async fn own(findings: &Findings, peer: &PeerListener) {
     findings.wrong(&["peer", "advertise"], Code::NotReached, message, remedy);
 }
 
-fn files(findings: &Findings, peer: &PeerListener, tls: &PeerTls) {
+fn files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) {
     let way = ["peer", "tls"];
-    let shown = ServedTls {
+    let shown = ListenerTls {
         certificates: vec![tls.pair.clone()],
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
         min_version: TlsVersion::Tls12,
@@ -114,11 +116,15 @@ fn believed(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
 }
 
 /// Connects to every other gateway that advertises an address. `members`: by the name of the gateway.
-pub(super) async fn others(findings: &Findings, gateway: &Gateway, members: &BTreeMap<String, Member>) {
+pub(super) async fn others(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    members: &BTreeMap<String, MemberRecord>,
+) {
     let Some(peer) = &gateway.peer else { return };
     let secured = match &peer.tls {
         None => None,
-        Some(tls) => match Secured::open(&shown_to(tls)) {
+        Some(tls) => match UpstreamTls::open(&shown_to(tls)) {
             Ok(secured) => Some(secured),
             // The certificate was reported already.
             Err(_) => return,
@@ -149,15 +155,15 @@ pub(super) async fn others(findings: &Findings, gateway: &Gateway, members: &BTr
 }
 
 /// Other gateways ask for the same certificates that we ask for.
-fn shown_to(tls: &PeerTls) -> plan::Tls {
-    plan::Tls {
+fn shown_to(tls: &PeerTls) -> plan::ClientTls {
+    plan::ClientTls {
         ca_file: Some(tls.ca_file.clone()),
         server_name: None,
         client: Some(ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() }),
     }
 }
 
-async fn visit(advertised: &str, secured: Option<&Secured>) -> Result<Remote, String> {
+async fn visit(advertised: &str, secured: Option<&UpstreamTls>) -> Result<ConnectTarget, String> {
     let until = Instant::now() + LONGEST;
     let left = || until.saturating_duration_since(Instant::now());
     let late = |_| "no answer in time".to_owned();
@@ -173,7 +179,7 @@ async fn visit(advertised: &str, secured: Option<&Secured>) -> Result<Remote, St
     Err(last)
 }
 
-async fn knock(advertised: &str, address: &Remote, secured: Option<&Secured>) -> io::Result<()> {
+async fn knock(advertised: &str, address: &ConnectTarget, secured: Option<&UpstreamTls>) -> io::Result<()> {
     let stream = Sockets.dial(address).await?;
     let Some(secured) = secured else { return Ok(()) };
     let (mut stream, _) = secured.connect(advertised, stream, &["http/1.1"]).await?;

@@ -17,14 +17,14 @@ mod writers;
 
 use std::io;
 
-use fencegate_policies::file::{self, Kind, Loaded};
+use fencegate_policies::file::{self, FileKind, LoadedFile};
 
 pub use self::{
-    checked::Checked,
-    findings::Fact,
-    report::{CheckReport, Said},
+    checked::CheckOutcome,
+    findings::Finding,
+    report::{CheckReport, DiagnosticJson},
 };
-use crate::written::Written;
+use crate::written::PolicyFile;
 
 /// How far to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +39,14 @@ pub enum Depth {
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
-pub fn check(file: &Written, depth: Depth) -> io::Result<Checked> {
+pub fn check(file: &PolicyFile, depth: Depth) -> io::Result<CheckOutcome> {
     let kind = file::kind(&file.text);
     match kind {
-        Kind::Gateway => {
+        FileKind::Gateway => {
             let loaded = file.load(file::load_in);
             go_on(kind, loaded, depth, |plan| online::gateway(&file.text, plan))
         }
-        Kind::Guard => {
+        FileKind::Guard => {
             let loaded = file.load(file::load_guard_in);
             go_on(kind, loaded, depth, |plan| online::guard(&file.text, plan))
         }
@@ -54,12 +54,12 @@ pub fn check(file: &Written, depth: Depth) -> io::Result<Checked> {
 }
 
 fn go_on<P>(
-    kind: Kind,
-    loaded: Loaded<P>,
+    kind: FileKind,
+    loaded: LoadedFile<P>,
     depth: Depth,
-    look: impl FnOnce(&P) -> io::Result<online::Found>,
-) -> io::Result<Checked> {
-    let Loaded { plan, mut diagnostics, traces: _ } = loaded;
+    look: impl FnOnce(&P) -> io::Result<online::OnlineResult>,
+) -> io::Result<CheckOutcome> {
+    let LoadedFile { plan, mut diagnostics, traces: _ } = loaded;
     let online = match (depth, plan) {
         (Depth::Online, Some(plan)) => {
             let found = look(&plan)?;
@@ -68,5 +68,5 @@ fn go_on<P>(
         }
         _ => None,
     };
-    Ok(Checked { kind, diagnostics, online })
+    Ok(CheckOutcome { kind, diagnostics, online })
 }

@@ -3,10 +3,10 @@
 use std::{io, path::PathBuf};
 
 use fencegate_guard::ticket::Verifier;
-use fencegate_lock::state::Memory;
+use fencegate_lock::state::TokenHistory;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic},
-    plan::{Gateway, Guard, Level, Store, Verification},
+    plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerification},
 };
 use fencegate_process::said::causes;
 use futures_util::future::{join_all, join3, join4};
@@ -15,22 +15,22 @@ use tokio::task::LocalSet;
 use super::handshakes;
 use super::{
     endpoints, ensemble, files,
-    findings::{Fact, Findings},
+    findings::{Finding, FindingCollector},
     services, store,
 };
 use crate::{
-    ticket_keys::{Pace, Remote},
-    ticketing::Ticketing,
+    ticket_keys::{JwksFetcher, RefreshPolicy},
+    ticketing::TicketIssuer,
 };
 
 /// The results.
-pub(super) struct Found {
-    pub(super) facts: Vec<Fact>,
+pub(super) struct OnlineResult {
+    pub(super) facts: Vec<Finding>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
-    let findings = Findings::in_file(text);
+pub(super) fn gateway(text: &str, gateway: &GatewayPlan) -> io::Result<OnlineResult> {
+    let findings = FindingCollector::in_file(text);
     let serving = &gateway.serving;
     let listener = ["listeners", &serving.listener.name, "tls"];
     files::listener(&findings, &listener, serving.listener.tls.as_ref());
@@ -44,12 +44,12 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
         files::leases(&findings, leases);
     }
     if let Some(key) = &gateway.tickets
-        && let Err(bad) = Ticketing::new(key, gateway, &"".into(), &Default::default())
+        && let Err(bad) = TicketIssuer::new(key, gateway, &"".into(), &Default::default())
     {
         files::unusable(&findings, &["tickets"], &causes(&bad));
     }
     let before = gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::state(&findings, folder));
-    let memory = Memory::recalling(before);
+    let memory = TokenHistory::recalling(before);
     run(async {
         let endpoints = serving.upstreams.iter().map(|upstream| endpoints::of_gateway(&findings, upstream));
         let gateways = async {
@@ -65,7 +65,7 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
         let shared = services::look(&findings, serving);
         let (installation, met, (), ()) = join4(gateways, join_all(endpoints), own, shared).await;
         for (upstream, met) in serving.upstreams.iter().zip(met) {
-            if upstream.fencing == Level::Guard {
+            if upstream.fencing == FencingLevel::Guard {
                 endpoints::judge(&findings, upstream, &met, installation.as_ref());
             }
         }
@@ -73,15 +73,17 @@ pub(super) fn gateway(text: &str, gateway: &Gateway) -> io::Result<Found> {
     Ok(found(findings))
 }
 
-pub(super) fn guard(text: &str, guard: &Guard) -> io::Result<Found> {
-    let findings = Findings::in_file(text);
+pub(super) fn guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineResult> {
+    let findings = FindingCollector::in_file(text);
     let serving = &guard.serving;
     files::listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
     files::socket(&findings, &["listener", "address"], &serving.listener.address);
     files::admin(&findings, &serving.admin);
     files::log(&findings, &serving.log);
     files::memory(&findings, &["listener", "limits"], &serving.listener.limits);
-    if guard.store != Store::Stateless && serving.upstreams.iter().any(|one| one.sharing.health.is_none()) {
+    if guard.store != StoreLocation::Stateless
+        && serving.upstreams.iter().any(|one| one.sharing.health.is_none())
+    {
         findings.saw("upstream", NO_HEALTH);
     }
     run(async {
@@ -98,18 +100,18 @@ const NO_HEALTH: &str =
     "without `health`: what is in doubt ends by the clock alone, also while the service stands still";
 
 /// The keys with which tickets are verified.
-async fn keys(findings: &Findings, from: Option<&Verification>) {
-    let opened = |path: &PathBuf, verifier: Result<Verifier, fencegate_guard::ticket::BadFile>| match verifier
-    {
-        Ok(_) => findings.saw("tickets", format!("verified with {}", path.display())),
-        Err(bad) => files::unusable(findings, &["tickets"], &causes(&bad)),
-    };
+async fn keys(findings: &FindingCollector, from: Option<&TicketVerification>) {
+    let opened =
+        |path: &PathBuf, verifier: Result<Verifier, fencegate_guard::ticket::KeyFileError>| match verifier {
+            Ok(_) => findings.saw("tickets", format!("verified with {}", path.display())),
+            Err(bad) => files::unusable(findings, &["tickets"], &causes(&bad)),
+        };
     match from {
         None => {}
-        Some(Verification::PublicKeys(path)) => opened(path, Verifier::from_jwks_file(path)),
-        Some(Verification::Secret(path)) => opened(path, Verifier::from_secret_file(path)),
-        Some(Verification::Jwks(url)) => {
-            let fetched = match Remote::new(url, Pace::default()) {
+        Some(TicketVerification::PublicKeys(path)) => opened(path, Verifier::from_jwks_file(path)),
+        Some(TicketVerification::Secret(path)) => opened(path, Verifier::from_secret_file(path)),
+        Some(TicketVerification::Jwks(url)) => {
+            let fetched = match JwksFetcher::new(url, RefreshPolicy::default()) {
                 Ok(remote) => remote.fetch().await.map_err(|error| causes(&error)),
                 Err(bad) => Err(causes(&bad)),
             };
@@ -134,7 +136,7 @@ fn run(look: impl Future<Output = ()>) -> io::Result<()> {
     Ok(())
 }
 
-fn found(findings: Findings) -> Found {
+fn found(findings: FindingCollector) -> OnlineResult {
     let (facts, diagnostics) = findings.sorted();
-    Found { facts, diagnostics }
+    OnlineResult { facts, diagnostics }
 }

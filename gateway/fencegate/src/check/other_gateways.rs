@@ -1,23 +1,23 @@
 //! Finds registered gateways that lock the resources of the file in another way.
 
 use fencegate_lock::session::{
-    judged, link::Fault, paths::Paths, publication::Publication, zookeeper::Session,
+    judged, link::ZkError, paths::Paths, publication::PlanPublication, zookeeper::ZkSession,
 };
-use fencegate_policies::{diagnose::Code, plan::Gateway, published::Published};
+use fencegate_policies::{diagnose::Code, plan::GatewayPlan, published::PlanDigest};
 
-use super::findings::Findings;
+use super::findings::FindingCollector;
 use crate::agreement::compared;
 
 /// # Errors
 /// ZooKeeper cannot be asked.
 pub(super) async fn look(
-    findings: &Findings,
-    gateway: &Gateway,
-    link: &Session,
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    link: &ZkSession,
     paths: &Paths,
-) -> Result<(), Fault> {
-    let file = Published::of(&gateway.serving, gateway.leases.as_ref());
-    let ours = Publication::of(file.to_bytes());
+) -> Result<(), ZkError> {
+    let file = PlanDigest::of(&gateway.serving, gateway.leases.as_ref());
+    let ours = PlanPublication::of(file.to_bytes());
     let (others, same) = judged::from_outside(link, paths, gateway.fingerprint, &ours).await?;
     let report = compared(&file, &ours, &same, &others);
     for unreadable in &report.unreadable {

@@ -2,11 +2,11 @@
 
 use fencegate_policies::{
     diagnose::{Diagnostic, Severity},
-    file::Kind,
+    file::FileKind,
 };
 use serde::Serialize;
 
-use super::{checked::Checked, findings::Fact};
+use super::{checked::CheckOutcome, findings::Finding};
 
 #[derive(Debug, Serialize)]
 pub struct CheckReport<'c> {
@@ -16,14 +16,14 @@ pub struct CheckReport<'c> {
     pub good: bool,
     pub errors: usize,
     pub warnings: usize,
-    pub diagnostics: Vec<Said<'c>>,
+    pub diagnostics: Vec<DiagnosticJson<'c>>,
     /// `null` without `--online`, and where the file has errors.
-    pub online: Option<&'c [Fact]>,
+    pub online: Option<&'c [Finding]>,
 }
 
 /// One diagnostic.
 #[derive(Debug, Serialize)]
-pub struct Said<'c> {
+pub struct DiagnosticJson<'c> {
     pub code: &'static str,
     pub severity: String,
     pub message: &'c str,
@@ -36,7 +36,7 @@ pub struct Said<'c> {
     pub remedy: Option<&'c str>,
 }
 
-impl<'c> Said<'c> {
+impl<'c> DiagnosticJson<'c> {
     pub fn of(diagnostic: &'c Diagnostic) -> Self {
         let place = diagnostic.place;
         Self {
@@ -52,10 +52,10 @@ impl<'c> Said<'c> {
 }
 
 impl<'c> CheckReport<'c> {
-    pub fn of(file: &'c str, checked: &'c Checked) -> Self {
+    pub fn of(file: &'c str, checked: &'c CheckOutcome) -> Self {
         let kind = match checked.kind {
-            Kind::Gateway => "gateway",
-            Kind::Guard => "guard",
+            FileKind::Gateway => "gateway",
+            FileKind::Guard => "guard",
         };
         let said = Self::about(file, kind, &checked.diagnostics);
         Self { online: checked.online.as_deref(), ..said }
@@ -65,7 +65,7 @@ impl<'c> CheckReport<'c> {
     pub fn about(file: &'c str, kind: &'static str, diagnostics: &'c [Diagnostic]) -> Self {
         let count = |severity| diagnostics.iter().filter(|one| one.severity == severity).count();
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-        let diagnostics = diagnostics.iter().map(Said::of).collect();
+        let diagnostics = diagnostics.iter().map(DiagnosticJson::of).collect();
         Self { file, kind, good: errors == 0, errors, warnings, diagnostics, online: None }
     }
 }

@@ -3,19 +3,19 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_http::{network::remote::Remote, upstream::spot::spot};
+use fencegate_http::{network::remote::ConnectTarget, upstream::spot::spot};
 use fencegate_policies::{
     diagnose::Code,
-    plan::{Plan, Spot, Upstream},
+    plan::{AddressId, Plan, Upstream},
 };
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::{endpoints::located, findings::Findings};
+use super::{endpoints::located, findings::FindingCollector};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn look(findings: &Findings, plan: &Plan) {
+pub(super) async fn look(findings: &FindingCollector, plan: &Plan) {
     let found = join_all(plan.upstreams.iter().map(spots)).await;
     for (index, (one, here)) in plan.upstreams.iter().zip(&found).enumerate() {
         for (other, there) in plan.upstreams[..index].iter().zip(&found) {
@@ -35,7 +35,7 @@ pub(super) async fn look(findings: &Findings, plan: &Plan) {
 }
 
 /// The addresses of the endpoints. A name without an address is reported elsewhere.
-async fn spots(upstream: &Upstream) -> HashMap<Spot, Remote> {
+async fn spots(upstream: &Upstream) -> HashMap<AddressId, ConnectTarget> {
     let lookups = upstream.endpoints.iter().map(|endpoint| timeout(LONGEST, located(endpoint)));
     let found = join_all(lookups).await.into_iter().flatten().flatten().flatten();
     found.map(|remote| (spot(&remote), remote)).collect()

@@ -1,29 +1,34 @@
 //! Checks who may write the nodes of the installation, and whether the file says so.
 
 use fencegate_lock::session::{
-    link::{Fault, Link, Writer},
+    link::{AclWriter, ZkClient, ZkError},
     open_nodes::audit,
     paths::Paths,
-    zookeeper::Session,
+    zookeeper::ZkSession,
 };
 use fencegate_policies::{
     diagnose::Code,
-    plan::{Acl, Gateway},
+    plan::{AclMode, GatewayPlan},
 };
 
-use fencegate_process::again::{self, Of};
+use fencegate_process::again::{self, CommandTarget};
 
-use super::findings::Findings;
+use super::findings::FindingCollector;
 
-pub(super) async fn look(findings: &Findings, gateway: &Gateway, link: &Session, paths: &Paths) {
+pub(super) async fn look(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    link: &ZkSession,
+    paths: &Paths,
+) {
     match gateway.zookeeper.acl {
-        Acl::Closed => closed(findings, link, paths).await,
-        Acl::Checked | Acl::Open => open(findings, gateway.zookeeper.acl, link, paths).await,
+        AclMode::Closed => closed(findings, link, paths).await,
+        AclMode::Checked | AclMode::Open => open(findings, gateway.zookeeper.acl, link, paths).await,
     }
 }
 
 /// Looks at every node: one node that a stranger may write is enough.
-async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
+async fn closed(findings: &FindingCollector, link: &ZkSession, paths: &Paths) {
     let root = paths.root();
     let meant = match link.meant().await {
         Ok(Some(meant)) => meant,
@@ -46,7 +51,7 @@ async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
     let meant_told = meant.join(", ");
     match audit(link, root, &meant).await {
         Ok(found) if found.count > 0 => {
-            let set = again::command(Of::Gateway, "acl set");
+            let set = again::command(CommandTarget::Gateway, "acl set");
             let remedy = format!("close them: `{set}`; or add whom you mean to `identities`");
             findings.wrong(&["zookeeper", "acl"], Code::OpenNodes, found.told(), &remedy);
         }
@@ -57,25 +62,25 @@ async fn closed(findings: &Findings, link: &Session, paths: &Paths) {
             findings.saw("root", says);
         }
         // A missing or closed node is reported by whoever reads it.
-        Err(Fault::NoNode | Fault::Denied(_)) => {
+        Err(ZkError::NoNode | ZkError::Denied(_)) => {
             findings.saw("root", format!("what will be made may be written by {meant_told}"))
         }
         Err(fault) => findings.saw("root", format!("who may write below {root} cannot be told: {fault}")),
     }
 }
 
-async fn open(findings: &Findings, acl: Acl, link: &Session, paths: &Paths) {
+async fn open(findings: &FindingCollector, acl: AclMode, link: &ZkSession, paths: &Paths) {
     let root = paths.root();
     let nodes = [root.to_owned(), paths.members(), paths.locks()];
     let mut open = Vec::new();
     for node in nodes {
         match link.writers(&node).await {
             Ok(writers) => open.extend(who_writes(findings, &node, &writers).then_some(node)),
-            Err(Fault::NoNode) => {}
+            Err(ZkError::NoNode) => {}
             Err(fault) => findings.saw("root", format!("who may write {node} cannot be told: {fault}")),
         }
     }
-    if !open.is_empty() && acl == Acl::Open {
+    if !open.is_empty() && acl == AclMode::Open {
         findings
             .saw("root", format!("everybody may write {}, which `acl: open` says is meant", open.join(", ")));
     } else if !open.is_empty() {
@@ -87,9 +92,9 @@ async fn open(findings: &Findings, acl: Acl, link: &Session, paths: &Paths) {
 }
 
 /// Whether everybody may write the node.
-fn who_writes(findings: &Findings, node: &str, writers: &[Writer]) -> bool {
-    let named = writers.iter().map(|Writer { who, may }| format!("{who} ({may})"));
+fn who_writes(findings: &FindingCollector, node: &str, writers: &[AclWriter]) -> bool {
+    let named = writers.iter().map(|AclWriter { who, may }| format!("{who} ({may})"));
     let named = named.collect::<Vec<_>>().join(", ");
     findings.saw("root", format!("{node} may be written by {named}"));
-    writers.iter().any(Writer::is_everybody)
+    writers.iter().any(AclWriter::is_everybody)
 }

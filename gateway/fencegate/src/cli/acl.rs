@@ -2,95 +2,95 @@
 
 use clap::Subcommand;
 use fencegate_lock::session::{
-    applied::{Applied, apply},
-    link::{Fault, Link},
+    applied::{AclReport, apply},
+    link::{ZkClient, ZkError},
     open_nodes::audit,
 };
 use fencegate_policies::plan;
-use fencegate_process::again::{self, Of};
+use fencegate_process::again::{self, CommandTarget};
 use tracing::info;
 
 use super::{
-    config::Config,
-    ensemble::{self, Away},
+    config::ConfigArgs,
+    ensemble::{self, ConnectZooKeeperError},
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Acl {
+pub(super) enum AclCommand {
     /// Name the nodes that others may write, beside those that the policy permits. Reads only.
     Show {
         #[command(flatten)]
-        config: Config,
+        config: ConfigArgs,
     },
     /// Give every node below the root the ACL that new ones get by this policy. Safe to repeat, and while gateways run.
     Set {
         #[command(flatten)]
-        config: Config,
+        config: ConfigArgs,
     },
 }
 
 /// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum AclError {
     #[error(transparent)]
-    Away(#[from] Away),
+    Away(#[from] ConnectZooKeeperError),
     #[error("the policy has no `acl: closed`: everybody may write the nodes that its gateways make")]
     Open,
     #[error("ask ZooKeeper for our identity, which only 3.7 and later tell")]
-    Unasked(#[source] Option<Fault>),
+    Unasked(#[source] Option<ZkError>),
     #[error("look at the nodes below {root}")]
-    Look { root: String, source: Fault },
+    Look { root: String, source: ZkError },
     #[error("change the nodes below {root}; some may be changed already, so repeat the command")]
-    Change { root: String, source: Fault },
+    Change { root: String, source: ZkError },
     #[error("{0}")]
     OpenNodes(String),
 }
 
-impl Acl {
-    pub(super) fn config(&self) -> &Config {
+impl AclCommand {
+    pub(super) fn config(&self) -> &ConfigArgs {
         let (Self::Show { config } | Self::Set { config }) = self;
         config
     }
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &Acl, policy: &plan::ZooKeeper) -> Result<String, Trouble> {
+pub(super) fn run(verb: &AclCommand, policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
     match verb {
-        Acl::Show { .. } => show(policy),
-        Acl::Set { .. } => set(policy),
+        AclCommand::Show { .. } => show(policy),
+        AclCommand::Set { .. } => set(policy),
     }
 }
 
-fn show(policy: &plan::ZooKeeper) -> Result<String, Trouble> {
-    if policy.acl != plan::Acl::Closed {
-        return Err(Trouble::Open);
+fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
+    if policy.acl != plan::AclMode::Closed {
+        return Err(AclError::Open);
     }
     ensemble::ask(policy, async |link, paths| {
-        let meant = link.meant().await.map_err(|fault| Trouble::Unasked(Some(fault)))?;
-        let meant = meant.ok_or(Trouble::Unasked(None))?;
+        let meant = link.meant().await.map_err(|fault| AclError::Unasked(Some(fault)))?;
+        let meant = meant.ok_or(AclError::Unasked(None))?;
         let root = paths.root();
         let found = audit(link, root, &meant).await;
-        let found = found.map_err(|source| Trouble::Look { root: root.to_owned(), source })?;
+        let found = found.map_err(|source| AclError::Look { root: root.to_owned(), source })?;
         if found.count > 0 {
-            let set = again::command(Of::Gateway, "acl set");
-            return Err(Trouble::OpenNodes(format!("{}\nTo close them: `{set}`", found.told())));
+            let set = again::command(CommandTarget::Gateway, "acl set");
+            return Err(AclError::OpenNodes(format!("{}\nTo close them: `{set}`", found.told())));
         }
         let bound = if found.unfinished { ", the first ones of more," } else { "" };
         Ok(format!("{root}: {} nodes{bound} may be written by nobody but {}", found.looked, meant.join(", ")))
     })
 }
 
-fn set(policy: &plan::ZooKeeper) -> Result<String, Trouble> {
+fn set(policy: &plan::ZooKeeperSettings) -> Result<String, AclError> {
     ensemble::ask(policy, async |link, paths| {
         let root = paths.root();
         let applied = apply(link, root).await;
-        let Applied { nodes, closed_to_us } =
-            applied.map_err(|source| Trouble::Change { root: root.to_owned(), source })?;
+        let AclReport { nodes, closed_to_us } =
+            applied.map_err(|source| AclError::Change { root: root.to_owned(), source })?;
         // For a later reader of the log, who does not see the terminal.
         info!(target: "audit", root, nodes, "acl set");
         if let Some(first) = closed_to_us.first() {
             let count = closed_to_us.len();
-            return Err(Trouble::OpenNodes(format!(
+            return Err(AclError::OpenNodes(format!(
                 "{nodes} nodes have the ACL of the policy; {count} are closed to us, as {first}: ask those to whom they belong"
             )));
         }

@@ -10,24 +10,24 @@ use std::{
 };
 
 use clap::Args;
-use fencegate_guard::ticket::{BadFile, secret};
-use fencegate_http::upstream::tls::Secured;
+use fencegate_guard::ticket::{KeyFileError, secret};
+use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_policies::plan;
-pub(super) use fencegate_process::again::Of;
-use fencegate_process::{again, client_tls::BadTls, said};
+pub(super) use fencegate_process::again::CommandTarget;
+use fencegate_process::{again, client_tls::ClientTlsError, said};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    config::{self, Meant},
+    config::{self, ResolvedTarget},
     policy,
 };
-use crate::json_client::{JsonAnswer, JsonClient, NoJsonAnswer, streamed_answer::Streamed};
+use crate::json_client::{JsonClient, JsonClientError, JsonResponse, streamed_answer::StreamedResponse};
 
 /// The process to ask, and the credentials to show it.
 #[derive(Debug, Args)]
-pub(super) struct AdminAddress {
+pub(super) struct AdminTargetArgs {
     /// The file that the process was started with. It has the address of the admin listener, and the credentials that
     /// it asks for.
     ///
@@ -54,18 +54,18 @@ pub(super) struct AdminAddress {
 
 /// The address to ask, and the credentials.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct AdminTarget {
     /// Host and port.
     pub(super) admin: String,
     /// The address is a default, so it may belong to another process.
     guessed: bool,
     token: Option<PathBuf>,
-    tls: Option<plan::Tls>,
+    tls: Option<plan::ClientTls>,
 }
 
 /// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum AdminClientError {
     #[error("start a runtime")]
     Runtime(#[from] io::Error),
     #[error(
@@ -77,64 +77,64 @@ pub(super) enum Trouble {
     } else {
         "is the process running, and is that its admin address?"
     })]
-    Unanswered { admin: String, guessed: bool, why: NoJsonAnswer },
+    NoAnswer { admin: String, guessed: bool, why: JsonClientError },
     #[error("read the token for {admin}")]
-    Token { admin: String, source: BadFile },
+    Token { admin: String, source: KeyFileError },
     #[error(
         "FG0602: {admin} does not let us in: {said}; `--token-file` names the token, `--certificate-file` a certificate"
     )]
-    NotLetIn { admin: String, said: String },
+    AccessDenied { admin: String, said: String },
     #[error("speak TLS with {admin}")]
-    Tls { admin: String, source: BadTls },
+    Tls { admin: String, source: ClientTlsError },
     #[error("{said}")]
     NotFound { said: String },
     /// `reason` is the word that programs read.
     #[error("{said}")]
     Refused { reason: String, said: String },
     #[error("FG0601: {admin} is not the admin address of {what}")]
-    Another { admin: String, what: &'static str },
+    WrongProcess { admin: String, what: &'static str },
 }
 
-impl AdminAddress {
-    pub(super) fn found(&self, of: Of) -> Result<Target, ExitCode> {
+impl AdminTargetArgs {
+    pub(super) fn found(&self, of: CommandTarget) -> Result<AdminTarget, ExitCode> {
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
-        let tls = plan::Tls { ca_file: self.ca_file.clone(), server_name: None, client };
+        let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
         again::told(of, self.said());
         let (url, guessed) = match config::process(self.admin.as_deref(), self.policy.as_deref(), of) {
-            Meant::File(file) => return self.of_file(&file, of, tls),
-            Meant::Admin(url) => (url, false),
-            Meant::Usual(url) => (url.to_owned(), true),
+            ResolvedTarget::File(file) => return self.of_file(&file, of, tls),
+            ResolvedTarget::Admin(url) => (url, false),
+            ResolvedTarget::Default(url) => (url.to_owned(), true),
         };
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
         let secured = scheme.eq_ignore_ascii_case("https");
         let admin = rest.trim_end_matches('/').to_owned();
-        Ok(Target { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
+        Ok(AdminTarget { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
     }
 
-    fn of_file(&self, file: &Path, of: Of, tls: plan::Tls) -> Result<Target, ExitCode> {
+    fn of_file(&self, file: &Path, of: CommandTarget, tls: plan::ClientTls) -> Result<AdminTarget, ExitCode> {
         let admin = match of {
-            Of::Gateway => policy::read_quietly(file)?.serving.admin,
-            Of::Guard => policy::read_guard_quietly(file)?.serving.admin,
+            CommandTarget::Gateway => policy::read_quietly(file)?.serving.admin,
+            CommandTarget::Guard => policy::read_guard_quietly(file)?.serving.admin,
         };
-        Ok(Target {
+        Ok(AdminTarget {
             admin: reachable(admin.address).to_string(),
             guessed: false,
             token: self.token_file.clone().or(admin.bearer),
             // The command connects by an address, and no certificate has that address.
-            tls: admin.tls.map(|_| plan::Tls { server_name: Some("localhost".into()), ..tls }),
+            tls: admin.tls.map(|_| plan::ClientTls { server_name: Some("localhost".into()), ..tls }),
         })
     }
 }
 
-impl Target {
+impl AdminTarget {
     /// For questions that everybody may ask: the token file need not be readable.
     pub(super) fn without_token(self) -> Self {
         Self { token: None, ..self }
     }
 }
 
-impl AdminAddress {
+impl AdminTargetArgs {
     /// The file that was named.
     pub(super) fn file(&self) -> Option<&Path> {
         self.policy.as_deref()
@@ -166,7 +166,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 }
 
 /// A connection to an admin listener.
-pub(super) struct Asker {
+pub(super) struct AdminClient {
     admin: String,
     guessed: bool,
     client: JsonClient,
@@ -176,46 +176,55 @@ pub(super) struct Asker {
 /// The time limit for one answer. The process may have to write a decision to its disk.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Asker {
-    pub(super) async fn at(found: &Target, of: Of) -> Result<Self, Trouble> {
+impl AdminClient {
+    pub(super) async fn at(found: &AdminTarget, of: CommandTarget) -> Result<Self, AdminClientError> {
         let admin = found.admin.clone();
-        let no_host = |source| Trouble::NoHost { admin: admin.clone(), source };
+        let no_host = |source| AdminClientError::NoHost { admin: admin.clone(), source };
         let mut addresses = tokio::net::lookup_host(&admin).await.map_err(no_host)?;
         let address = addresses.next().ok_or_else(|| no_host(io::ErrorKind::NotFound.into()))?;
         let mut client = JsonClient::of(address).called(&admin);
         if let Some(file) = &found.token {
-            let token = secret(file).map_err(|source| Trouble::Token { admin: admin.clone(), source })?;
+            let token =
+                secret(file).map_err(|source| AdminClientError::Token { admin: admin.clone(), source })?;
             client = client.bearing(token.trim_ascii());
         }
         if let Some(tls) = &found.tls {
-            let secured =
-                Secured::open(tls).map_err(|source| Trouble::Tls { admin: admin.clone(), source })?;
+            let secured = UpstreamTls::open(tls)
+                .map_err(|source| AdminClientError::Tls { admin: admin.clone(), source })?;
             client = client.over(secured);
         }
         let what = match of {
-            Of::Gateway => "a gateway",
-            Of::Guard => "a guard",
+            CommandTarget::Gateway => "a gateway",
+            CommandTarget::Guard => "a guard",
         };
         Ok(Self { admin: found.admin.clone(), guessed: found.guessed, client, what })
     }
 
-    pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
+    pub(super) async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
         let answer = self.client.get(path, PATIENCE).await;
         self.body(answer)
     }
 
     /// The answer with its status, where several statuses are good. Gives up after `patience`.
-    pub(super) async fn get_for(&mut self, path: &str, patience: Duration) -> Result<JsonAnswer, Trouble> {
+    pub(super) async fn get_for(
+        &mut self,
+        path: &str,
+        patience: Duration,
+    ) -> Result<JsonResponse, AdminClientError> {
         self.client.get(path, patience).await.map_err(|source| self.unanswered(source))
     }
 
-    pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, Trouble> {
+    pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, AdminClientError> {
         let answer = self.client.post(path, body, PATIENCE).await;
         self.body(answer)
     }
 
     /// The answer with its status, where several statuses are good.
-    pub(super) async fn post_for(&mut self, path: &str, body: &Value) -> Result<JsonAnswer, Trouble> {
+    pub(super) async fn post_for(
+        &mut self,
+        path: &str,
+        body: &Value,
+    ) -> Result<JsonResponse, AdminClientError> {
         let answer = self.client.post(path, body, PATIENCE).await;
         let answer = answer.map_err(|source| self.unanswered(source))?;
         match answer.status {
@@ -227,30 +236,30 @@ impl Asker {
     }
 
     /// An answer that is read in pieces.
-    pub(super) async fn post_for_stream(&mut self, path: &str) -> Result<Streamed, Trouble> {
+    pub(super) async fn post_for_stream(&mut self, path: &str) -> Result<StreamedResponse, AdminClientError> {
         let begun = self.client.stream(path, PATIENCE).await;
         let begun = begun.map_err(|source| self.unanswered(source))?;
         begun.map_err(|answer| self.refused(&answer))
     }
 
-    fn body(&self, answer: Result<JsonAnswer, NoJsonAnswer>) -> Result<Value, Trouble> {
+    fn body(&self, answer: Result<JsonResponse, JsonClientError>) -> Result<Value, AdminClientError> {
         let answer = answer.map_err(|source| self.unanswered(source))?;
         if answer.status.is_success() { Ok(answer.body) } else { Err(self.refused(&answer)) }
     }
 
-    pub(super) fn unanswered(&self, source: NoJsonAnswer) -> Trouble {
-        Trouble::Unanswered { admin: self.admin.clone(), guessed: self.guessed, why: source }
+    pub(super) fn unanswered(&self, source: JsonClientError) -> AdminClientError {
+        AdminClientError::NoAnswer { admin: self.admin.clone(), guessed: self.guessed, why: source }
     }
 
-    fn refused(&self, answer: &JsonAnswer) -> Trouble {
+    fn refused(&self, answer: &JsonResponse) -> AdminClientError {
         let admin = self.admin.clone();
         let Some(said) = answer.body["error"].as_str().map(str::to_owned) else { return self.another() };
         match answer.status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
-                Trouble::NotLetIn { admin, said }
+                AdminClientError::AccessDenied { admin, said }
             }
-            StatusCode::NOT_FOUND => Trouble::NotFound { said },
-            _ => Trouble::Refused {
+            StatusCode::NOT_FOUND => AdminClientError::NotFound { said },
+            _ => AdminClientError::Refused {
                 reason: answer.body["reason"].as_str().unwrap_or_default().to_owned(),
                 said,
             },
@@ -258,24 +267,24 @@ impl Asker {
     }
 
     /// The process that answers is of another kind.
-    pub(super) fn another(&self) -> Trouble {
-        Trouble::Another { admin: self.admin.clone(), what: self.what }
+    pub(super) fn another(&self) -> AdminClientError {
+        AdminClientError::WrongProcess { admin: self.admin.clone(), what: self.what }
     }
 
-    pub(super) fn read<T: DeserializeOwned>(&self, told: Value) -> Result<T, Trouble> {
+    pub(super) fn read<T: DeserializeOwned>(&self, told: Value) -> Result<T, AdminClientError> {
         serde_json::from_value(told).map_err(|_| self.another())
     }
 }
 
 /// Runs one question on a runtime of its own.
 pub(super) fn ask<R>(
-    found: &Target,
-    of: Of,
-    question: impl AsyncFnOnce(&mut Asker) -> Result<R, Trouble>,
-) -> Result<R, Trouble> {
+    found: &AdminTarget,
+    of: CommandTarget,
+    question: impl AsyncFnOnce(&mut AdminClient) -> Result<R, AdminClientError>,
+) -> Result<R, AdminClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut asker = Asker::at(found, of).await?;
+        let mut asker = AdminClient::at(found, of).await?;
         question(&mut asker).await
     })
 }

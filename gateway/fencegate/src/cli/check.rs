@@ -8,9 +8,9 @@ use std::{
 use clap::Args;
 use fencegate_policies::{
     diagnose::{Code, Diagnostic, Severity},
-    file::{self, Kind},
+    file::{self, FileKind},
 };
-use fencegate_process::again::{self, Of};
+use fencegate_process::again::{self, CommandTarget};
 
 use super::{
     config,
@@ -20,12 +20,12 @@ use super::{
     policy,
 };
 use crate::{
-    check::{self, CheckReport, Checked, Depth},
-    written::{Unreadable, Written},
+    check::{self, CheckOutcome, CheckReport, Depth},
+    written::{PolicyFile, ReadPolicyError},
 };
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct CheckArgs {
     /// The policy of a gateway or the file of a guard; unless given, as for -c.
     #[arg(value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -43,18 +43,18 @@ pub(super) struct Arguments {
     format: Format,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
+pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     let named = arguments.policy.as_deref().or(arguments.config.as_deref());
-    let path = config::named(named, Of::Gateway)?;
+    let path = config::named(named, CommandTarget::Gateway)?;
     let name = path.display().to_string();
-    let file = match Written::open(&path) {
+    let file = match PolicyFile::open(&path) {
         Ok(file) => file,
         Err(unreadable) => return Err(unread(arguments, &name, &unreadable)),
     };
     if let Some(named) = named {
         let of = match file::kind(&file.text) {
-            Kind::Gateway => Of::Gateway,
-            Kind::Guard => Of::Guard,
+            FileKind::Gateway => CommandTarget::Gateway,
+            FileKind::Guard => CommandTarget::Guard,
         };
         again::told(of, [Path::new("-c"), named]);
     }
@@ -67,13 +67,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
     verdict(&checked.diagnostics, arguments.strict)
 }
 
-fn unread(arguments: &Arguments, name: &str, unreadable: &Unreadable) -> ExitCode {
+fn unread(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyError) -> ExitCode {
     match unreadable {
-        Unreadable::NotText(diagnostic, _) if arguments.format == Format::Json => {
+        ReadPolicyError::InvalidText(diagnostic, _) if arguments.format == Format::Json => {
             let said = [(**diagnostic).clone()];
             json(&CheckReport::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(CONFIGURATION))
         }
-        Unreadable::Io { source, .. } if arguments.format == Format::Json => {
+        ReadPolicyError::Io { source, .. } if arguments.format == Format::Json => {
             let said = [Diagnostic::new(Code::NoFile, format!("read {name}: {source}"))
                 .remedy("see whether the path is right, and whether this user may read it")];
             json(&CheckReport::about(name, "gateway", &said)).err().unwrap_or(ExitCode::from(RUNTIME))
@@ -87,7 +87,7 @@ fn json(report: &CheckReport) -> Result<(), ExitCode> {
     say(text)
 }
 
-fn text(name: &str, file: &Written, checked: &Checked, strict: bool) -> Result<(), ExitCode> {
+fn text(name: &str, file: &PolicyFile, checked: &CheckOutcome, strict: bool) -> Result<(), ExitCode> {
     for diagnostic in &checked.diagnostics {
         complain(file.shown(diagnostic));
     }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use clap::Args;
-use fencegate_policies::plan::Gateway;
-use fencegate_process::again::{self, Of};
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_process::again::{self, CommandTarget};
 
 use super::{exit::USAGE, out::complain, policy};
 
@@ -22,35 +22,35 @@ pub(super) const ADMIN: &str = "FENCEGATE_ADMIN";
 
 /// The policy of a gateway.
 #[derive(Debug, Args)]
-pub(super) struct Config {
+pub(super) struct ConfigArgs {
     /// The policy. Default: $FENCEGATE_CONFIG, else /etc/fencegate/policy.yaml.
     #[arg(short = 'c', long = "config", value_name = "POLICY")]
     pub(super) config: Option<PathBuf>,
 }
 
-impl Config {
+impl ConfigArgs {
     /// The plan, for a verb that needs it only to find ZooKeeper. Warnings are left to `check` and `run`.
-    pub(super) fn plan(&self) -> Result<Gateway, ExitCode> {
-        policy::read_quietly(&file(self.config.as_deref(), Of::Gateway)?)
+    pub(super) fn plan(&self) -> Result<GatewayPlan, ExitCode> {
+        policy::read_quietly(&file(self.config.as_deref(), CommandTarget::Gateway)?)
     }
 }
 
 /// The path at which a package installs the file.
-pub(super) fn usual(of: Of) -> &'static Path {
+pub(super) fn usual(of: CommandTarget) -> &'static Path {
     Path::new(match of {
-        Of::Gateway => "/etc/fencegate/policy.yaml",
-        Of::Guard => "/etc/fencegate/guard.yaml",
+        CommandTarget::Gateway => "/etc/fencegate/policy.yaml",
+        CommandTarget::Guard => "/etc/fencegate/guard.yaml",
     })
 }
 
 /// As [`file`], with an absolute path: others run the printed commands from other folders.
-pub(super) fn served(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
+pub(super) fn served(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     let absolute = given.map(|given| path::absolute(given).unwrap_or_else(|_| given.to_owned()));
     file(absolute.as_deref(), of)
 }
 
 /// The file to use. Printed commands name it again if the user named it.
-pub(super) fn file(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
+pub(super) fn file(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
         again::told(of, [Path::new("-c"), given]);
     }
@@ -58,7 +58,7 @@ pub(super) fn file(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
 }
 
 /// As [`file`], where the kind of the file is not known yet.
-pub(super) fn named(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
+pub(super) fn named(given: Option<&Path>, of: CommandTarget) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
         return Ok(given.to_owned());
     }
@@ -72,7 +72,11 @@ pub(super) fn named(given: Option<&Path>, of: Of) -> Result<PathBuf, ExitCode> {
 }
 
 /// The file of the environment, or the installed one.
-fn among(environment: Option<OsString>, of: Of, is_there: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+fn among(
+    environment: Option<OsString>,
+    of: CommandTarget,
+    is_there: impl Fn(&Path) -> bool,
+) -> Option<PathBuf> {
     let usual = usual(of);
     environment.map(PathBuf::from).or_else(|| is_there(usual).then(|| usual.to_owned()))
 }
@@ -84,17 +88,17 @@ fn variable(name: &str) -> Option<OsString> {
 
 /// How the user has named a running process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum ResolvedTarget {
     /// By the address of its admin listener.
     Admin(String),
     /// By the file that it was started with.
     File(PathBuf),
     /// Not at all. This is the address unless its file says otherwise.
-    Usual(&'static str),
+    Default(&'static str),
 }
 
 /// The process to ask. The command line counts before the environment.
-pub(super) fn process(admin: Option<&str>, file: Option<&Path>, of: Of) -> Meant {
+pub(super) fn process(admin: Option<&str>, file: Option<&Path>, of: CommandTarget) -> ResolvedTarget {
     let named = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
     meant((admin, file), (named(ADMIN), variable(CONFIG)), of, Path::exists)
 }
@@ -102,19 +106,19 @@ pub(super) fn process(admin: Option<&str>, file: Option<&Path>, of: Of) -> Meant
 fn meant(
     (admin, file): (Option<&str>, Option<&Path>),
     (admin_of_environment, file_of_environment): (Option<String>, Option<OsString>),
-    of: Of,
+    of: CommandTarget,
     is_there: impl Fn(&Path) -> bool,
-) -> Meant {
+) -> ResolvedTarget {
     match (admin, file, admin_of_environment) {
-        (Some(admin), _, _) => Meant::Admin(admin.to_owned()),
-        (None, Some(file), _) => Meant::File(file.to_owned()),
-        (None, None, Some(admin)) => Meant::Admin(admin),
+        (Some(admin), _, _) => ResolvedTarget::Admin(admin.to_owned()),
+        (None, Some(file), _) => ResolvedTarget::File(file.to_owned()),
+        (None, None, Some(admin)) => ResolvedTarget::Admin(admin),
         (None, None, None) => among(file_of_environment, of, is_there).map_or(
-            Meant::Usual(match of {
-                Of::Gateway => "127.0.0.1:9901",
-                Of::Guard => "127.0.0.1:9902",
+            ResolvedTarget::Default(match of {
+                CommandTarget::Gateway => "127.0.0.1:9901",
+                CommandTarget::Guard => "127.0.0.1:9902",
             }),
-            Meant::File,
+            ResolvedTarget::File,
         ),
     }
 }
@@ -130,16 +134,16 @@ mod tests {
         let only_file = || (None, Some(OsString::from("env.yaml")));
         let (there, not_there) = (|_: &Path| true, |_: &Path| false);
         for (line, environment, is_there, expected) in [
-            ((admin, None), environment(), there as fn(&Path) -> bool, Meant::Admin("a:1".into())),
-            ((None, file), environment(), there, Meant::File("line.yaml".into())),
-            ((None, None), environment(), there, Meant::Admin("b:2".into())),
-            ((None, None), only_file(), there, Meant::File("env.yaml".into())),
-            ((None, None), (None, None), there, Meant::File("/etc/fencegate/guard.yaml".into())),
-            ((None, None), (None, None), not_there, Meant::Usual("127.0.0.1:9902")),
+            ((admin, None), environment(), there as fn(&Path) -> bool, ResolvedTarget::Admin("a:1".into())),
+            ((None, file), environment(), there, ResolvedTarget::File("line.yaml".into())),
+            ((None, None), environment(), there, ResolvedTarget::Admin("b:2".into())),
+            ((None, None), only_file(), there, ResolvedTarget::File("env.yaml".into())),
+            ((None, None), (None, None), there, ResolvedTarget::File("/etc/fencegate/guard.yaml".into())),
+            ((None, None), (None, None), not_there, ResolvedTarget::Default("127.0.0.1:9902")),
         ] {
-            assert_eq!(meant(line, environment, Of::Guard, is_there), expected);
+            assert_eq!(meant(line, environment, CommandTarget::Guard, is_there), expected);
         }
-        assert_eq!(among(None, Of::Gateway, not_there), None);
-        assert_eq!(among(None, Of::Gateway, there), Some("/etc/fencegate/policy.yaml".into()));
+        assert_eq!(among(None, CommandTarget::Gateway, not_there), None);
+        assert_eq!(among(None, CommandTarget::Gateway, there), Some("/etc/fencegate/policy.yaml".into()));
     }
 }

@@ -6,34 +6,37 @@ use fencegate_policies::plan;
 use tokio::task::LocalSet;
 
 use fencegate_lock::session::{
-    credentials::BadCredentials,
-    link::{Connect, Fault, Link},
+    credentials::CredentialsError,
+    link::{ZkClient, ZkConnector, ZkError},
     paths::Paths,
     servers::Servers,
-    zookeeper::Session,
+    zookeeper::ZkSession,
 };
 
 /// Why ZooKeeper could not be asked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Away {
+pub(super) enum ConnectZooKeeperError {
     #[error("start a runtime")]
     Runtime(#[from] io::Error),
     #[error("use the files that `zookeeper` names")]
-    Tls(#[from] BadCredentials),
+    Tls(#[from] CredentialsError),
     #[error("connect to ZooKeeper at {servers}")]
-    Connect { servers: String, source: Fault },
+    Connect { servers: String, source: ZkError },
 }
 
 /// Connects, asks, and closes the session.
-pub(super) fn ask<R, E: From<Away>>(
-    policy: &plan::ZooKeeper,
-    question: impl AsyncFnOnce(&Session, &Paths) -> Result<R, E>,
+pub(super) fn ask<R, E: From<ConnectZooKeeperError>>(
+    policy: &plan::ZooKeeperSettings,
+    question: impl AsyncFnOnce(&ZkSession, &Paths) -> Result<R, E>,
 ) -> Result<R, E> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Away::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ConnectZooKeeperError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
-        let connected = Servers::of(policy).map_err(Away::Tls)?.connect().await;
-        let link = connected.map_err(|source| Away::Connect { servers: policy.servers.join(","), source })?;
+        let connected = Servers::of(policy).map_err(ConnectZooKeeperError::Tls)?.connect().await;
+        let link = connected
+            .map_err(|source| ConnectZooKeeperError::Connect { servers: policy.servers.join(","), source })?;
         let answer = question(&link, &Paths::below(&policy.root)).await;
         link.close().await;
         answer

@@ -4,34 +4,34 @@ use std::path::Path;
 
 use clap::Subcommand;
 use fencegate_lock::{
-    meta::Meta,
+    meta::InstallationMeta,
     session::{
-        bump::{self, Asked, NotBumped},
-        era::{self, Beginning, Init, MetaUnreadable, NoFloor},
-        link::Fault,
+        bump::{self, BumpEraError, BumpRequest},
+        era::{self, EpochFloorError, InitOutcome, InitialEra, ReadMetaError},
+        link::ZkError,
     },
-    state::{self, Memory, Progress, Unusable},
+    state::{self, InstallationRecord, StateDirError, TokenHistory},
 };
 use fencegate_policies::{plan, token::LARGEST_JUMP};
 use fencegate_process::{
-    again::{self, Of},
+    again::{self, CommandTarget},
     randomness::{Guid, SystemRandomness},
 };
 use serde::Serialize;
 use tracing::{info, warn};
 
 use super::{
-    config::Config,
-    ensemble::{self, Away},
+    config::ConfigArgs,
+    ensemble::{self, ConnectZooKeeperError},
     log::Format,
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Era {
+pub(super) enum EraCommand {
     /// Make the nodes of the installation, once. Safe to repeat.
     Init {
         #[command(flatten)]
-        config: Config,
+        config: ConfigArgs,
         /// Replace an installation that was wiped: every new token is larger than this epoch (`Fencing-Number`).
         #[arg(long, value_name = "E")]
         at_least: Option<u64>,
@@ -42,7 +42,7 @@ pub(super) enum Era {
     /// Print the installation, its era, and the values with which a new guard is started.
     Show {
         #[command(flatten)]
-        config: Config,
+        config: ConfigArgs,
         /// The form of the output; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -50,7 +50,7 @@ pub(super) enum Era {
     /// Begin the next era: every token from then on is larger than all before. No gateway may be registered.
     Bump {
         #[command(flatten)]
-        config: Config,
+        config: ConfigArgs,
         /// An epoch (`Fencing-Number`) that was seen, by a guard, a service, or the log line FG0503 of a gateway.
         #[arg(long, value_name = "E")]
         at_least: Option<u64>,
@@ -68,36 +68,36 @@ pub(super) enum Era {
 
 /// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum EraError {
     #[error(transparent)]
-    Away(#[from] Away),
+    Away(#[from] ConnectZooKeeperError),
     #[error("make the nodes below {root}")]
-    Make { root: String, source: Fault },
+    Make { root: String, source: ZkError },
     #[error(transparent)]
-    Read(#[from] MetaUnreadable),
+    Read(#[from] ReadMetaError),
     #[error(transparent)]
-    Floor(#[from] NoFloor),
+    Floor(#[from] EpochFloorError),
     #[error(
         "{0}\nTo go on without it: `--at-least E`, not below any token that guards and services have seen"
     )]
-    State(Unusable),
+    State(StateDirError),
     #[error(
         "{path} is there already: nothing was changed; for larger tokens: `{}`",
-        again::command(Of::Gateway, "era bump")
+        again::command(CommandTarget::Gateway, "era bump")
     )]
     Found { path: String },
     #[error(
         "`{0}` is not the name of an installation: 32 hex digits, as `{show}` or a guard prints it",
-        show = again::command(Of::Gateway, "era show")
+        show = again::command(CommandTarget::Gateway, "era show")
     )]
     NotAName(String),
     #[error("{0}")]
-    NotBumped(#[from] NotBumped),
+    NotBumped(#[from] BumpEraError),
 }
 
 /// What `era show` tells.
 #[derive(Debug, Serialize)]
-pub(super) struct EraShown {
+pub(super) struct EraReport {
     pub(super) ensemble: String,
     era: u64,
     base: u64,
@@ -115,7 +115,7 @@ pub(super) struct EraShown {
     suspected_by: Option<String>,
     /// What `state_dir` on this machine says about this installation, else about the one with the largest epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<Remembered>,
+    state: Option<RememberedState>,
     /// Why `state_dir` cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     state_unreadable: Option<String>,
@@ -123,7 +123,7 @@ pub(super) struct EraShown {
 
 /// A record in `state_dir`.
 #[derive(Debug, Serialize)]
-struct Remembered {
+struct RememberedState {
     installation: String,
     era: u64,
     highest: u64,
@@ -131,7 +131,7 @@ struct Remembered {
 
 /// What `era bump` tells.
 #[derive(Debug, Serialize)]
-struct Bumped {
+struct BumpReport {
     ensemble: String,
     era: u64,
     base: u64,
@@ -139,23 +139,23 @@ struct Bumped {
     above: u64,
 }
 
-impl Era {
-    pub(super) fn config(&self) -> &Config {
+impl EraCommand {
+    pub(super) fn config(&self) -> &ConfigArgs {
         let (Self::Init { config, .. } | Self::Show { config, .. } | Self::Bump { config, .. }) = self;
         config
     }
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
+pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String, EraError> {
     let policy = &plan.zookeeper;
     match verb {
-        Era::Init { at_least, installation, .. } => init(policy, *at_least, installation.as_deref()),
-        Era::Show { format, .. } => {
+        EraCommand::Init { at_least, installation, .. } => init(policy, *at_least, installation.as_deref()),
+        EraCommand::Show { format, .. } => {
             let shown = show(plan)?;
-            Ok(told(*format, &shown, EraShown::text))
+            Ok(told(*format, &shown, EraReport::text))
         }
-        Era::Bump { at_least, installation, force, format, .. } => {
+        EraCommand::Bump { at_least, installation, force, format, .. } => {
             let state = match known(plan) {
                 Ok(records) => records,
                 // An unreadable `state_dir` must not stop the bump that makes up for it.
@@ -163,26 +163,26 @@ pub(super) fn run(verb: &Era, plan: &plan::Gateway) -> Result<String, Trouble> {
                     warn!(%why, "state_dir is not taken into account");
                     Vec::new()
                 }
-                Err(why) => return Err(Trouble::State(why)),
+                Err(why) => return Err(EraError::State(why)),
             };
-            let asked = Asked {
+            let asked = BumpRequest {
                 at_least: at_least.unwrap_or_default(),
                 name: a_name(installation.as_deref())?,
                 force: *force,
             };
             let bumped = bump(policy, state, &asked)?;
-            Ok(told(*format, &bumped, Bumped::text))
+            Ok(told(*format, &bumped, BumpReport::text))
         }
     }
 }
 
 /// The records in `state_dir`, if the policy has one.
-fn known(plan: &plan::Gateway) -> Result<Vec<Progress>, Unusable> {
+fn known(plan: &plan::GatewayPlan) -> Result<Vec<InstallationRecord>, StateDirError> {
     plan.state_dir.as_deref().map_or(Ok(Vec::new()), remembered)
 }
 
 /// The machine of an operator has the policy, but perhaps not the files that gateways write.
-fn remembered(folder: &Path) -> Result<Vec<Progress>, Unusable> {
+fn remembered(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
     if folder.try_exists().is_ok_and(|there| !there) {
         warn!(folder = %folder.display(), "there is no state_dir on this machine: nothing is known from it");
         return Ok(Vec::new());
@@ -190,9 +190,9 @@ fn remembered(folder: &Path) -> Result<Vec<Progress>, Unusable> {
     state::read(folder)
 }
 
-fn a_name(installation: Option<&str>) -> Result<Option<&str>, Trouble> {
+fn a_name(installation: Option<&str>) -> Result<Option<&str>, EraError> {
     match installation {
-        Some(name) if Guid::parse(name).is_none() => Err(Trouble::NotAName(name.to_owned())),
+        Some(name) if Guid::parse(name).is_none() => Err(EraError::NotAName(name.to_owned())),
         name => Ok(name),
     }
 }
@@ -206,52 +206,52 @@ fn told<T: Serialize>(format: Format, said: &T, text: impl FnOnce(&T) -> String)
 
 /// Makes the nodes that are missing, and reports the installation.
 fn init(
-    policy: &plan::ZooKeeper,
+    policy: &plan::ZooKeeperSettings,
     at_least: Option<u64>,
     installation: Option<&str>,
-) -> Result<String, Trouble> {
+) -> Result<String, EraError> {
     let beginning = match at_least {
-        Some(highest) => Beginning {
+        Some(highest) => InitialEra {
             uuid: a_name(installation)?.map(str::to_owned),
             era: 1,
             base: bump::base_above(highest)?,
         },
-        None => Beginning::default(),
+        None => InitialEra::default(),
     };
     ensemble::ask(policy, async |link, paths| {
         let init = era::init(link, paths, beginning, &SystemRandomness)
             .await
-            .map_err(|source| Trouble::Make { root: policy.root.clone(), source })?;
-        if init == Init::Found && at_least.is_some() {
-            return Err(Trouble::Found { path: paths.meta() });
+            .map_err(|source| EraError::Make { root: policy.root.clone(), source })?;
+        if init == InitOutcome::Found && at_least.is_some() {
+            return Err(EraError::Found { path: paths.meta() });
         }
         let era = era::read(link, paths).await?;
-        let how = if init == Init::Made { "made" } else { "already there" };
+        let how = if init == InitOutcome::Made { "made" } else { "already there" };
         Ok(format!("{}: {how}, installation {}, era {}", paths.meta(), era.meta.uuid, era.meta.era))
     })
 }
 
 /// How far tokens have come.
-pub(super) fn show(plan: &plan::Gateway) -> Result<EraShown, Trouble> {
+pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraError> {
     let state = known(plan);
     ensemble::ask(&plan.zookeeper, async |link, paths| {
         let era = era::read(link, paths).await?;
         let floor = era::floor(link, paths, &era, &SystemRandomness).await?;
-        let Meta { uuid: ensemble, era, base, suspect, .. } = era.meta;
+        let InstallationMeta { uuid: ensemble, era, base, suspect, .. } = era.meta;
         let (state, state_unreadable) = match state {
-            Ok(records) => (Memory::recalling(records).compared_with(&ensemble), None),
+            Ok(records) => (TokenHistory::recalling(records).compared_with(&ensemble), None),
             Err(why) => (None, Some(why.to_string())),
         };
         let ours = state.as_ref().filter(|record| record.installation == ensemble);
         let marked = suspect.as_ref().map_or(0, |mark| mark.highest);
-        Ok(EraShown {
+        Ok(EraReport {
             era,
             base,
             went_back: marked.max(ours.map_or(0, |record| record.highest)) > floor,
             floor: floor.max(marked).max(ours.map_or(0, |record| record.highest)),
             suspect: suspect.as_ref().map(|mark| mark.highest),
             suspected_by: suspect.map(|mark| mark.by),
-            state: state.map(Remembered::from),
+            state: state.map(RememberedState::from),
             state_unreadable,
             ensemble,
         })
@@ -261,8 +261,12 @@ pub(super) fn show(plan: &plan::Gateway) -> Result<EraShown, Trouble> {
 /// How often a bump begins anew if a gateway has marked `meta` in between.
 const ROUNDS: usize = 4;
 
-fn bump(policy: &plan::ZooKeeper, state: Vec<Progress>, asked: &Asked<'_>) -> Result<Bumped, Trouble> {
-    let state = Memory::recalling(state);
+fn bump(
+    policy: &plan::ZooKeeperSettings,
+    state: Vec<InstallationRecord>,
+    asked: &BumpRequest<'_>,
+) -> Result<BumpReport, EraError> {
+    let state = TokenHistory::recalling(state);
     ensemble::ask(policy, async |link, paths| {
         let mut round = 0;
         loop {
@@ -276,25 +280,25 @@ fn bump(policy: &plan::ZooKeeper, state: Vec<Progress>, asked: &Asked<'_>) -> Re
                 Err(why) => Err(why),
             };
             match bumped {
-                Err(NotBumped::Changed { .. }) if round < ROUNDS => {}
+                Err(BumpEraError::Changed { .. }) if round < ROUNDS => {}
                 bumped => {
-                    let Meta { uuid: ensemble, era, base, .. } = bumped?;
+                    let InstallationMeta { uuid: ensemble, era, base, .. } = bumped?;
                     // For a later reader of the log, who does not see the terminal.
                     info!(target: "audit", installation = ensemble, era, base, above, "era bumped");
-                    return Ok(Bumped { ensemble, era, base, above });
+                    return Ok(BumpReport { ensemble, era, base, above });
                 }
             }
         }
     })
 }
 
-impl From<Progress> for Remembered {
-    fn from(Progress { installation, era, highest }: Progress) -> Self {
+impl From<InstallationRecord> for RememberedState {
+    fn from(InstallationRecord { installation, era, highest }: InstallationRecord) -> Self {
         Self { installation, era, highest }
     }
 }
 
-impl EraShown {
+impl EraReport {
     fn text(&self) -> String {
         let Self { ensemble, era, base, floor, .. } = self;
         let mut text = format!(
@@ -303,7 +307,7 @@ impl EraShown {
              base          {base}\n\
              floor         {floor}   (no token that is known is above it)\n"
         );
-        if let Some(Remembered { installation, era, highest }) = &self.state {
+        if let Some(RememberedState { installation, era, highest }) = &self.state {
             text.push_str(&format!("state_dir     {highest}, in era {era} of {installation}\n"));
         }
         if let Some(why) = &self.state_unreadable {
@@ -318,7 +322,7 @@ impl EraShown {
             return text
                 + &format!(
                     "\nTo make larger tokens, once no gateway is registered:\n  {}",
-                    again::command(Of::Gateway, &format!("era bump --at-least {floor}"))
+                    again::command(CommandTarget::Gateway, &format!("era bump --at-least {floor}"))
                 );
         }
         text + &format!(
@@ -328,7 +332,7 @@ impl EraShown {
     }
 }
 
-impl Bumped {
+impl BumpReport {
     fn text(&self) -> String {
         let Self { ensemble, era, base, above } = self;
         format!(

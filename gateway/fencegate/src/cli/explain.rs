@@ -5,25 +5,25 @@ use std::{fs, io, process::ExitCode};
 use bytes::Bytes;
 use clap::Args;
 use fencegate_policies::diagnose::Code;
-use fencegate_process::again::Of;
+use fencegate_process::again::CommandTarget;
 
 use super::{
-    config::{self, Config},
+    config::{self, ConfigArgs},
     exit::USAGE,
     log::Format,
     out::{complain, failed},
     policy,
 };
-use crate::explain::{self, BadSample, Explained, SampleRequest};
+use crate::explain::{self, Explanation, ParseSampleError, SampleRequest};
 
 #[derive(Debug, Args)]
-pub(super) struct Explain {
+pub(super) struct ExplainArgs {
     /// A request, such as POST /v1/orders/42/capture, or a code, such as FG0203.
     #[arg(value_name = "REQUEST|CODE", required = true, num_args = 1..=2)]
     about: Vec<String>,
     /// The policy that decides. A code needs none.
     #[command(flatten)]
-    config: Config,
+    config: ConfigArgs,
     /// A header field of the request; may be given several times.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     fields: Vec<String>,
@@ -40,9 +40,9 @@ pub(super) struct Explain {
 
 /// Why nothing could be explained.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum ExplainError {
     #[error(transparent)]
-    Sample(#[from] BadSample),
+    Sample(#[from] ParseSampleError),
     #[error("read the body")]
     Body(#[source] io::Error),
     #[error("start a runtime")]
@@ -50,7 +50,7 @@ enum Trouble {
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
+pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
     let about = explain.about.join(" ");
     if let Some(code) = Code::parse(&about) {
         return Ok(story(code));
@@ -59,16 +59,17 @@ pub(super) fn run(explain: &Explain) -> Result<String, ExitCode> {
         complain(format_args!("error: `{about}` is no code; FG and four digits are, as messages print them"));
         return Err(ExitCode::from(USAGE));
     }
-    let usage = |trouble: Trouble| {
+    let usage = |trouble: ExplainError| {
         failed(&trouble);
         ExitCode::from(USAGE)
     };
-    let gateway = policy::read(&config::file(explain.config.config.as_deref(), Of::Gateway)?)?;
+    let gateway = policy::read(&config::file(explain.config.config.as_deref(), CommandTarget::Gateway)?)?;
     let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
     let body = body(explain.body.as_deref()).map_err(|trouble| failed(&trouble))?;
     let sample = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
-    let explained = explain::explain(&gateway, &sample).map_err(|error| failed(&Trouble::Runtime(error)))?;
+    let explained =
+        explain::explain(&gateway, &sample).map_err(|error| failed(&ExplainError::Runtime(error)))?;
     Ok(written(&explained, explain.format))
 }
 
@@ -78,7 +79,7 @@ fn looks_like_a_code(about: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn written(explained: &Explained, format: Format) -> String {
+fn written(explained: &Explanation, format: Format) -> String {
     match format {
         Format::Text => explained.to_string().trim_end().to_owned(),
         Format::Json => serde_json::to_string_pretty(explained).expect("plain fields serialise"),
@@ -92,10 +93,10 @@ fn story(code: Code) -> String {
     format!("{code}: {}\n\n{}{starter}", code.meaning(), code.story())
 }
 
-fn body(given: Option<&str>) -> Result<Bytes, Trouble> {
+fn body(given: Option<&str>) -> Result<Bytes, ExplainError> {
     match given.map(|given| (given, given.strip_prefix('@'))) {
         None => Ok(Bytes::new()),
-        Some((_, Some(file))) => Ok(fs::read(file).map_err(Trouble::Body)?.into()),
+        Some((_, Some(file))) => Ok(fs::read(file).map_err(ExplainError::Body)?.into()),
         Some((text, None)) => Ok(text.to_owned().into()),
     }
 }

@@ -8,11 +8,11 @@ mod wording;
 
 use std::process::ExitCode;
 
-pub(super) use self::backup_verb::BackupVerb;
+pub(super) use self::backup_verb::BackupCommand;
 
-pub(super) fn run(verb: &BackupVerb) -> Result<(), ExitCode> {
+pub(super) fn run(verb: &BackupCommand) -> Result<(), ExitCode> {
     match verb {
-        BackupVerb::Backup(making) => make_backup::run(making),
-        BackupVerb::Restore(restoring) => restore_backup::run(restoring),
+        BackupCommand::Backup(making) => make_backup::run(making),
+        BackupCommand::Restore(restoring) => restore_backup::run(restoring),
     }
 }

@@ -6,12 +6,12 @@ use clap::Subcommand;
 use fencegate_process::randomness::SystemRandomness;
 
 use fencegate_guard::ticket::{
-    BadFile, BadKey, jwks,
-    keys::{Pair, Secret},
+    KeyFileError, TicketKeyError, jwks,
+    keys::{SharedSecret, SigningKeyPair},
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum KeysVerb {
+pub(super) enum KeysCommand {
     /// Make a private key in a new file that only you can read, and print its name (`kid`).
     New {
         /// The new file. An existing file is not changed.
@@ -32,29 +32,29 @@ pub(super) enum KeysVerb {
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum KeyCommandError {
     #[error(transparent)]
-    File(#[from] BadFile),
+    File(#[from] KeyFileError),
     #[error("print the public keys")]
-    Print(#[from] BadKey),
+    Print(#[from] TicketKeyError),
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &KeysVerb) -> Result<String, Trouble> {
+pub(super) fn run(verb: &KeysCommand) -> Result<String, KeyCommandError> {
     match verb {
-        KeysVerb::New { file, hs256: false } => {
-            let pair = Pair::generate(&SystemRandomness);
+        KeysCommand::New { file, hs256: false } => {
+            let pair = SigningKeyPair::generate(&SystemRandomness);
             pair.write(file)?;
             Ok(pair.public().kid().to_owned())
         }
-        KeysVerb::New { file, hs256: true } => {
-            let secret = Secret::generate(&SystemRandomness);
+        KeysCommand::New { file, hs256: true } => {
+            let secret = SharedSecret::generate(&SystemRandomness);
             secret.write(file)?;
             Ok(secret.kid().to_owned())
         }
-        KeysVerb::Public { files } => {
-            let pairs = files.iter().map(|file| Pair::read(file)).collect::<Result<Vec<_>, _>>()?;
-            let keys: Vec<_> = pairs.iter().map(Pair::public).collect();
+        KeysCommand::Public { files } => {
+            let pairs = files.iter().map(|file| SigningKeyPair::read(file)).collect::<Result<Vec<_>, _>>()?;
+            let keys: Vec<_> = pairs.iter().map(SigningKeyPair::public).collect();
             Ok(jwks::render(&keys)?)
         }
     }

@@ -8,7 +8,7 @@ use fencegate_process::again::{self, quoted};
 use serde_json::json;
 
 use super::{
-    admin::{AdminAddress, Asker, Of, Trouble, ask},
+    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, ask},
     columns::Table,
     exit::USAGE,
     locks::brief,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum LeaseVerb {
+pub(super) enum LeaseAdminCommand {
     /// The leases of a gateway that are not over, the oldest first. Each gateway lists its own.
     List {
         /// The most leases to list.
@@ -37,7 +37,7 @@ pub(super) enum LeaseVerb {
         #[arg(long, value_name = "REF")]
         after: Option<String>,
         #[command(flatten)]
-        at: GatewayAsked,
+        at: GatewayArgs,
     },
     /// One lease of a gateway, also for a minute after its end.
     Show {
@@ -45,7 +45,7 @@ pub(super) enum LeaseVerb {
         #[arg(value_name = "REF")]
         reference: String,
         #[command(flatten)]
-        at: GatewayAsked,
+        at: GatewayArgs,
     },
     /// Ask the client of a lease to give it back: it sees the reason when it renews or watches. The lease does not
     /// end by itself.
@@ -57,7 +57,7 @@ pub(super) enum LeaseVerb {
         #[arg(long, value_name = "TEXT")]
         why: String,
         #[command(flatten)]
-        at: GatewayAsked,
+        at: GatewayArgs,
     },
     /// End a lease without its client, if the client does not give it back.
     ///
@@ -75,28 +75,28 @@ pub(super) enum LeaseVerb {
         #[arg(long, value_name = "TEXT")]
         why: String,
         #[command(flatten)]
-        at: GatewayAsked,
+        at: GatewayArgs,
     },
 }
 
 /// The gateway to ask, and the form of the output.
 #[derive(Debug, Args)]
-pub(super) struct GatewayAsked {
+pub(super) struct GatewayArgs {
     #[command(flatten)]
-    place: AdminAddress,
+    place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
-impl GatewayAsked {
+impl GatewayArgs {
     fn asks<T: serde::de::DeserializeOwned>(
         &self,
-        question: impl AsyncFnOnce(&mut Asker) -> Result<serde_json::Value, Trouble>,
+        question: impl AsyncFnOnce(&mut AdminClient) -> Result<serde_json::Value, AdminClientError>,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), ExitCode> {
-        let found = self.place.found(Of::Gateway)?;
-        said(ask(&found, Of::Gateway, async |gateway| {
+        let found = self.place.found(CommandTarget::Gateway)?;
+        said(ask(&found, CommandTarget::Gateway, async |gateway| {
             let told = question(gateway).await?;
             Ok(match self.format {
                 Format::Json => format!("{told:#}"),
@@ -106,36 +106,37 @@ impl GatewayAsked {
     }
 }
 
-pub(super) fn run(verb: &LeaseVerb) -> Result<(), ExitCode> {
+pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
     match verb {
-        LeaseVerb::List { limit, key, after, at } => {
+        LeaseAdminCommand::List { limit, key, after, at } => {
             let said = |name, value: &Option<String>| {
                 value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()
             };
             let path = format!("/api/v1/leases?limit={limit}{}{}", said("key", key), said("after", after));
             at.asks(async |gateway| gateway.get(&path).await, |told| list(told, *limit, key.as_deref()))
         }
-        LeaseVerb::Show { reference, at } => {
+        LeaseAdminCommand::Show { reference, at } => {
             let path = format!("/api/v1/leases/{}", encoded(reference));
             at.asks(async |gateway| gateway.get(&path).await, one)
         }
-        LeaseVerb::Revoke { reference, why, at } => {
+        LeaseAdminCommand::Revoke { reference, why, at } => {
             let path = format!("/api/v1/leases/{}/revoke", encoded(reference));
             at.asks(async |gateway| gateway.post(&path, &json!({ "why": why })).await, asked_back)
         }
-        LeaseVerb::Break { reference, yes: false, why, at } => {
+        LeaseAdminCommand::Break { reference, yes: false, why, at } => {
             // So that the printed commands name the gateway in the same way.
-            at.place.found(Of::Gateway)?;
+            at.place.found(CommandTarget::Gateway)?;
             let (of, why) = (quoted(reference), quoted(why));
-            let show = again::command(Of::Gateway, &format!("lease show {of}"));
-            let break_it = again::command(Of::Gateway, &format!("lease break {of} --yes --why {why}"));
+            let show = again::command(CommandTarget::Gateway, &format!("lease show {of}"));
+            let break_it =
+                again::command(CommandTarget::Gateway, &format!("lease break {of} --yes --why {why}"));
             complain(format_args!(
                 "error: FG0603: `lease break` takes a key from a client that may be at work. Look at the lease first:\n  \
                  {show}\nand if it is to be broken:\n  {break_it}"
             ));
             Err(ExitCode::from(USAGE))
         }
-        LeaseVerb::Break { reference, why, at, .. } => {
+        LeaseAdminCommand::Break { reference, why, at, .. } => {
             let path = format!("/api/v1/leases/{}/break", encoded(reference));
             let body = json!({ "confirm": reference, "why": why });
             at.asks(async |gateway| gateway.post(&path, &body).await, broken)
@@ -182,7 +183,10 @@ fn list(told: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     if *more {
         let (last, of_key) = (&last.reference, key.map(|key| format!(" --key {}", quoted(key))));
         let of_key = of_key.unwrap_or_default();
-        let next = again::command(Of::Gateway, &format!("lease list --after {last} --limit {limit}{of_key}"));
+        let next = again::command(
+            CommandTarget::Gateway,
+            &format!("lease list --after {last} --limit {limit}{of_key}"),
+        );
         text.push_str(&format!("\nThere are more: {next}"));
     }
     text

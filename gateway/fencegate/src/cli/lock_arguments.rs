@@ -3,22 +3,22 @@
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::{
-    locks::LockVerb,
-    under_lock::{self, UnderLock},
+    locks::LockCommand,
+    under_lock::{self, RunLockedArgs},
 };
 
 /// Either of the two. With optional groups of clap alone it would not be clear which one the user meant.
 #[derive(Debug)]
-pub(super) enum LockArguments {
-    Verb(LockVerb),
-    UnderLock(UnderLock),
+pub(super) enum LockArgs {
+    Verb(LockCommand),
+    UnderLock(RunLockedArgs),
 }
 
-impl FromArgMatches for LockArguments {
+impl FromArgMatches for LockArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         match matches.subcommand_name() {
-            Some(_) => LockVerb::from_arg_matches(matches).map(Self::Verb),
-            None => UnderLock::from_arg_matches(matches).map(Self::UnderLock),
+            Some(_) => LockCommand::from_arg_matches(matches).map(Self::Verb),
+            None => RunLockedArgs::from_arg_matches(matches).map(Self::UnderLock),
         }
     }
 
@@ -28,10 +28,10 @@ impl FromArgMatches for LockArguments {
     }
 }
 
-impl Args for LockArguments {
+impl Args for LockArgs {
     /// A verb is the first word. After an option, the same word is a key.
     fn augment_args(command: Command) -> Command {
-        LockVerb::augment_subcommands(UnderLock::augment_args(command))
+        LockCommand::augment_subcommands(RunLockedArgs::augment_args(command))
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
             .subcommand_required(false)
@@ -51,26 +51,26 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct TestCli {
         #[command(flatten)]
-        arguments: LockArguments,
+        arguments: LockArgs,
     }
 
-    fn read(line: &str) -> Result<LockArguments, clap::Error> {
-        Line::try_parse_from(line.split(' ')).map(|line| line.arguments)
+    fn read(line: &str) -> Result<LockArgs, clap::Error> {
+        TestCli::try_parse_from(line.split(' ')).map(|line| line.arguments)
     }
 
     #[test]
     fn a_verb_is_one_where_it_stands_first_and_a_key_behind_an_option() {
-        assert!(matches!(read("lock show a"), Ok(LockArguments::Verb(LockVerb::Show { .. }))));
-        assert!(matches!(read("lock break a --yes"), Ok(LockArguments::Verb(LockVerb::Break { .. }))));
+        assert!(matches!(read("lock show a"), Ok(LockArgs::Verb(LockCommand::Show { .. }))));
+        assert!(matches!(read("lock break a --yes"), Ok(LockArgs::Verb(LockCommand::Break { .. }))));
         for line in [
             "lock a -- true",
             "lock --wait 1s show -- true",
             "lock -v break -- true -x",
             "lock showy -- true",
         ] {
-            assert!(matches!(read(line), Ok(LockArguments::UnderLock(_))), "{line}");
+            assert!(matches!(read(line), Ok(LockArgs::UnderLock(_))), "{line}");
         }
         for line in
             ["lock a", "lock show", "lock a b -- true", "lock a true", "lock --wait 1s show a", "lock"]

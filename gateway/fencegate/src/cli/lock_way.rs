@@ -4,24 +4,24 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use fencegate_guard::ticket::secret;
-use fencegate_http::upstream::tls::Secured;
+use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_policies::{key::ResourceKey, plan};
 
-use super::{config::Config, out::failed};
+use super::{config::ConfigArgs, out::failed};
 use crate::charge::{
-    from_ensemble::FromEnsemble,
-    from_gateway::FromGateway,
-    lease_client::{GatewayDoor, Gateways},
+    from_ensemble::ZooKeeperLockSource,
+    from_gateway::GatewayLeaseSource,
+    lease_client::{GatewayEndpoint, GatewayEndpoints},
     lock_source::LockSource,
 };
 
 #[derive(Debug, Args)]
-pub(super) struct LockWay {
+pub(super) struct LockSourceArgs {
     #[command(flatten)]
-    config: Config,
+    config: ConfigArgs,
     /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried in turn.
     #[arg(long, value_name = "URL", value_parser = door, conflicts_with = "config")]
-    gateway: Vec<GatewayDoor>,
+    gateway: Vec<GatewayEndpoint>,
     /// The file of the token that identifies this client to gateways.
     #[arg(long, value_name = "FILE", requires = "gateway")]
     bearer_file: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(super) struct LockWay {
     ttl: Option<Duration>,
 }
 
-impl LockWay {
+impl LockSourceArgs {
     /// `note` is what others see about the holder.
     ///
     /// # Errors
@@ -50,20 +50,21 @@ impl LockWay {
         if self.gateway.is_empty() {
             let plan = self.config.plan()?;
             plan.serving.asked_key(key.as_str()).map_err(|bad| failed(&bad))?;
-            return Ok(LockSource::Ensemble(FromEnsemble::of(plan, self.ttl)));
+            return Ok(LockSource::Ensemble(ZooKeeperLockSource::of(plan, self.ttl)));
         }
         let bearer = self.bearer_file.as_deref().map(secret).transpose().map_err(|bad| failed(&bad))?;
         let bearer = bearer.map(|bearer| bearer.trim_ascii().to_vec());
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
-        let tls = plan::Tls { ca_file: self.ca_file.clone(), server_name: None, client };
-        let secured = self.gateway.iter().any(|door| door.speaks_tls).then(|| Secured::open(&tls));
+        let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
+        let secured = self.gateway.iter().any(|door| door.speaks_tls).then(|| UpstreamTls::open(&tls));
         let secured = secured.transpose().map_err(|bad| failed(&bad))?;
-        let gateways = Gateways { doors: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };
-        Ok(LockSource::Gateway(FromGateway::of(gateways, self.ttl, note)))
+        let gateways =
+            GatewayEndpoints { doors: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };
+        Ok(LockSource::Gateway(GatewayLeaseSource::of(gateways, self.ttl, note)))
     }
 }
 
-fn door(url: &str) -> Result<GatewayDoor, &'static str> {
-    GatewayDoor::parse(url).ok_or("not `http://host:port` or `https://host:port`")
+fn door(url: &str) -> Result<GatewayEndpoint, &'static str> {
+    GatewayEndpoint::parse(url).ok_or("not `http://host:port` or `https://host:port`")
 }

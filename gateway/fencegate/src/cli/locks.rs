@@ -8,16 +8,16 @@ use fencegate_process::again::{self, quoted};
 use serde_json::{Value, json};
 
 use super::{
-    admin::{AdminAddress, Of, Trouble, ask},
+    admin::{AdminClientError, AdminTargetArgs, CommandTarget, ask},
     columns::Table,
     exit::{RUNTIME, USAGE},
     log::Format,
     out::{complain, failed, said, say},
 };
-use crate::admin::documents::{Lock, Locks, One, encoded, plural};
+use crate::admin::documents::{Lock, LockDetail, Locks, encoded, plural};
 
 #[derive(Debug, Args)]
-pub(super) struct Listing {
+pub(super) struct LockListArgs {
     /// The most keys to list.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
@@ -28,21 +28,21 @@ pub(super) struct Listing {
     #[arg(long, value_name = "KEY")]
     after: Option<String>,
     #[command(flatten)]
-    place: AdminAddress,
+    place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum LockVerb {
+pub(super) enum LockCommand {
     /// Show one key: its holder, its line of waiters in ZooKeeper, and why it is waited for.
     Show {
         /// The key, as `fencegate locks` prints it.
         #[arg(value_name = "KEY")]
         key: String,
         #[command(flatten)]
-        place: AdminAddress,
+        place: AdminTargetArgs,
         /// The form of the output; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -67,7 +67,7 @@ pub(super) enum LockVerb {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        place: AdminAddress,
+        place: AdminTargetArgs,
         /// The form of the output; `json` for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
@@ -75,20 +75,20 @@ pub(super) enum LockVerb {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Draining {
+pub(super) struct DrainArgs {
     /// Return when the process has ended, or fail after 120 s.
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    place: AdminAddress,
+    place: AdminTargetArgs,
 }
 
-pub(super) fn list(listing: &Listing) -> Result<(), ExitCode> {
-    let Listing { limit, wanted, after, place, format } = listing;
+pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
+    let LockListArgs { limit, wanted, after, place, format } = listing;
     let after = after.as_ref().map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
     let path = format!("/api/v1/locks?limit={limit}&wanted={wanted}{after}");
-    let found = place.found(Of::Gateway)?;
-    let asked = ask(&found, Of::Gateway, async |gateway| {
+    let found = place.found(CommandTarget::Gateway)?;
+    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
         let told = gateway.get(&path).await?;
         Ok(match format {
             Format::Json => format!("{told:#}"),
@@ -108,7 +108,7 @@ pub(super) fn text(all: &Locks) -> String {
     let mut table = rows(locks).to_string();
     if *more {
         let last = locks.last().map(|lock| lock.key.as_str()).unwrap_or_default();
-        let next = again::command(Of::Gateway, &format!("locks --after {}", quoted(last)));
+        let next = again::command(CommandTarget::Gateway, &format!("locks --after {}", quoted(last)));
         table.push_str(&format!("\nThere are more: {next}"));
     }
     format!("{head}\n\n{table}")
@@ -156,25 +156,25 @@ pub(super) fn brief(millis: u64) -> String {
     }
 }
 
-pub(super) fn run(verb: &LockVerb) -> Result<(), ExitCode> {
+pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
     match verb {
-        LockVerb::Show { key, place, format } => show(key, place, *format),
-        LockVerb::Break { key, yes: false, place, .. } => {
+        LockCommand::Show { key, place, format } => show(key, place, *format),
+        LockCommand::Break { key, yes: false, place, .. } => {
             // So that the printed commands name the gateway in the same way.
-            place.found(Of::Gateway)?;
+            place.found(CommandTarget::Gateway)?;
             let [show, break_it] = ["show", "break --yes"]
-                .map(|verb| again::command(Of::Gateway, &format!("lock {verb} {}", quoted(key))));
+                .map(|verb| again::command(CommandTarget::Gateway, &format!("lock {verb} {}", quoted(key))));
             complain(format_args!(
                 "error: FG0603: `lock break` gives the key of a holder that may be at work to the next one. Look at it \
                  first:\n  {show}\nand if it is to be broken:\n  {break_it}"
             ));
             Err(ExitCode::from(USAGE))
         }
-        LockVerb::Break { key, holder, force, place, format, .. } => {
+        LockCommand::Break { key, holder, force, place, format, .. } => {
             let body = json!({ "confirm": key, "holder": holder, "force": force });
             let path = format!("/api/v1/locks/{}/break", encoded(key));
-            let found = place.found(Of::Gateway)?;
-            let asked = ask(&found, Of::Gateway, async |gateway| gateway.post(&path, &body).await);
+            let found = place.found(CommandTarget::Gateway)?;
+            let asked = ask(&found, CommandTarget::Gateway, async |gateway| gateway.post(&path, &body).await);
             let done = asked.map_err(|trouble| failed(&forced(trouble)))?;
             say(match format {
                 Format::Json => format!("{done:#}"),
@@ -185,19 +185,19 @@ pub(super) fn run(verb: &LockVerb) -> Result<(), ExitCode> {
 }
 
 /// The flag on the command line has another name than the field that programs send.
-fn forced(trouble: Trouble) -> Trouble {
+fn forced(trouble: AdminClientError) -> AdminClientError {
     match trouble {
-        Trouble::Refused { reason, said } if reason == "force" => {
-            Trouble::Refused { said: said.replace("say `force`", "add `--force`"), reason }
+        AdminClientError::Refused { reason, said } if reason == "force" => {
+            AdminClientError::Refused { said: said.replace("say `force`", "add `--force`"), reason }
         }
         other => other,
     }
 }
 
-fn show(key: &str, place: &AdminAddress, format: Format) -> Result<(), ExitCode> {
+fn show(key: &str, place: &AdminTargetArgs, format: Format) -> Result<(), ExitCode> {
     let path = format!("/api/v1/locks/{}", encoded(key));
-    let found = place.found(Of::Gateway)?;
-    let asked = ask(&found, Of::Gateway, async |gateway| {
+    let found = place.found(CommandTarget::Gateway)?;
+    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
         let told = gateway.get(&path).await?;
         Ok(match format {
             Format::Json => format!("{told:#}"),
@@ -207,7 +207,7 @@ fn show(key: &str, place: &AdminAddress, format: Format) -> Result<(), ExitCode>
     said(asked)
 }
 
-fn one(one: &One) -> String {
+fn one(one: &LockDetail) -> String {
     let mut text = format!("{}\n{}\n", one.key, one.says);
     if let Some(why) = &one.line_error {
         text.push_str(&format!("What stands in ZooKeeper is not known: {why}.\n"));
@@ -255,9 +255,9 @@ fn broken(key: &str, done: &Value) -> String {
 /// The longest wait of `--wait`.
 const ENDS: Duration = Duration::from_secs(120);
 
-pub(super) fn drain(draining: &Draining) -> Result<(), ExitCode> {
-    let found = draining.place.found(Of::Gateway)?;
-    let asked = ask(&found, Of::Gateway, async |gateway| {
+pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
+    let found = draining.place.found(CommandTarget::Gateway)?;
+    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
         // If nobody reads this, the wait goes on all the same.
         let told = say("draining: what runs goes on, nothing new is taken, and then the process ends");

@@ -36,26 +36,26 @@ const QUIET: &str = "off";
 
 /// How much is logged by default, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Loudness {
+pub(super) enum Verbosity {
     /// For a process that serves requests or holds a lock: none of its threads waits for the reader of stderr.
-    Holding,
+    Serving,
     /// For a verb that looks or changes something and ends. Its lines stand before its last words.
     Brief,
     /// Nothing unless asked for: stderr belongs to the command that runs under the lock.
     Quiet,
 }
 
-pub(super) fn start(format: Format, loudness: Loudness) {
+pub(super) fn start(format: Format, loudness: Verbosity) {
     WRITTEN.set(format).ok();
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| {
         EnvFilter::new(match loudness {
-            Loudness::Holding | Loudness::Brief => DEFAULT,
-            Loudness::Quiet => QUIET,
+            Verbosity::Serving | Verbosity::Brief => DEFAULT,
+            Verbosity::Quiet => QUIET,
         })
     });
     let writer = match loudness {
-        Loudness::Holding | Loudness::Quiet => BoxMakeWriter::new(queued_stderr()),
-        Loudness::Brief => BoxMakeWriter::new(stderr),
+        Verbosity::Serving | Verbosity::Quiet => BoxMakeWriter::new(queued_stderr()),
+        Verbosity::Brief => BoxMakeWriter::new(stderr),
     };
     let lines = fmt::layer()
         .with_writer(writer)

@@ -6,7 +6,7 @@ use clap::Args;
 use fencegate_lock::tenures::question::RegisteredGateway;
 
 use super::{
-    admin::{AdminAddress, Of, ask},
+    admin::{AdminTargetArgs, CommandTarget, ask},
     columns::Table,
     locks::brief,
     log::Format,
@@ -16,17 +16,17 @@ use super::{
 use crate::admin::documents::{Members, plural};
 
 #[derive(Debug, Args)]
-pub(super) struct Membership {
+pub(super) struct MembersArgs {
     #[command(flatten)]
-    place: AdminAddress,
+    place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
-pub(super) fn run(asked: &Membership) -> Result<(), ExitCode> {
-    let found = asked.place.found(Of::Gateway)?;
-    said(ask(&found, Of::Gateway, async |gateway| {
+pub(super) fn run(asked: &MembersArgs) -> Result<(), ExitCode> {
+    let found = asked.place.found(CommandTarget::Gateway)?;
+    said(ask(&found, CommandTarget::Gateway, async |gateway| {
         let told = gateway.get("/api/v1/members").await?;
         Ok(match asked.format {
             Format::Json => format!("{told:#}"),

@@ -10,25 +10,25 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use fencegate_guard::{
-    Rules,
-    moving::{Intent, LeftToDo, Move, Moved, NotMoved, Tally},
+    GuardConfig,
+    moving::{MigrationError, MigrationMode, MigrationReport, MigrationState, StoreCounts, StoreMigration},
 };
-use fencegate_policies::plan::Store;
-use fencegate_process::{randomness::SystemRandomness, said::Brief};
+use fencegate_policies::plan::StoreLocation;
+use fencegate_process::{randomness::SystemRandomness, said::HumanDuration};
 use serde::Serialize;
 
 use super::{
-    admin::Of,
+    admin::CommandTarget,
     config,
     exit::USAGE,
     log::Format,
     out::{complain, said},
     policy,
 };
-use crate::database::{self, NoPlace};
+use crate::database::{self, StoreConfigError};
 
 #[derive(Debug, Args)]
-pub(super) struct Migration {
+pub(super) struct MigrateGuardArgs {
     /// The file that the guards will be started with; it names the database as `store.postgres`.
     ///
     /// Unless given, that of $FENCEGATE_CONFIG, else /etc/fencegate/guard.yaml.
@@ -36,10 +36,10 @@ pub(super) struct Migration {
     policy: Option<PathBuf>,
     /// The present store: `redb:` and the file that `store.redb` named. Its guard must be stopped.
     #[arg(long, value_name = "redb:FILE")]
-    from: Origin,
+    from: SourceStore,
     /// The destination: the database that the guard's file names.
     #[arg(long, value_enum, value_name = "postgres", hide_possible_values = true)]
-    to: Target,
+    to: TargetStore,
     /// Report what would be moved, and whether it could be. Changes nothing.
     #[arg(long)]
     dry_run: bool,
@@ -50,14 +50,14 @@ pub(super) struct Migration {
 
 /// The file of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Origin(PathBuf);
+struct SourceStore(PathBuf);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Target {
+enum TargetStore {
     Postgres,
 }
 
-impl FromStr for Origin {
+impl FromStr for SourceStore {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -70,18 +70,18 @@ impl FromStr for Origin {
 
 /// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
-enum MigrateFailed {
+enum MigrateGuardError {
     #[error("start a runtime")]
     Runtime(#[from] io::Error),
     #[error(transparent)]
-    NoPlace(#[from] NoPlace),
+    NoPlace(#[from] StoreConfigError),
     #[error(transparent)]
-    NotMoved(#[from] NotMoved),
+    NotMoved(#[from] MigrationError),
 }
 
 /// The result, for people and programs.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct MigrationSummary {
     from: String,
     to: String,
     /// `moved`, `finished`, `was-there`, or with `--dry-run` `would-move` and `would-finish`.
@@ -102,11 +102,11 @@ struct Summary {
     took_ms: u128,
 }
 
-pub(super) fn run(asked: &Migration) -> Result<(), ExitCode> {
-    let Target::Postgres = asked.to;
-    let file = config::file(asked.policy.as_deref(), Of::Guard)?;
+pub(super) fn run(asked: &MigrateGuardArgs) -> Result<(), ExitCode> {
+    let TargetStore::Postgres = asked.to;
+    let file = config::file(asked.policy.as_deref(), CommandTarget::Guard)?;
     let plan = policy::read_guard_quietly(&file)?;
-    let Store::Postgres(from) = &plan.store else {
+    let StoreLocation::Postgres(from) = &plan.store else {
         complain(format_args!(
             "error: {} names `store.redb`, and the store is to go into a database: write `store: {{postgres: {{url_file: \
              FILE}}}}` into it, or name another file with `-c`",
@@ -114,41 +114,41 @@ pub(super) fn run(asked: &Migration) -> Result<(), ExitCode> {
         ));
         return Err(ExitCode::from(USAGE));
     };
-    said(migrated(asked, Rules::of(&plan), || database::place(from)))
+    said(migrated(asked, GuardConfig::of(&plan), || database::place(from)))
 }
 
 /// Moves the store and returns the text to print.
 fn migrated(
-    asked: &Migration,
-    rules: Rules,
-    place: impl FnOnce() -> Result<fencegate_guard::postgres::Place, NoPlace>,
-) -> Result<String, MigrateFailed> {
+    asked: &MigrateGuardArgs,
+    rules: GuardConfig,
+    place: impl FnOnce() -> Result<fencegate_guard::postgres::PostgresConfig, StoreConfigError>,
+) -> Result<String, MigrateGuardError> {
     // An absolute path, because a reader may be in another folder.
     let from = path::absolute(&asked.from.0).unwrap_or_else(|_| asked.from.0.clone());
-    let whole = Move { from, into: place()?, rules };
-    let intent = if asked.dry_run { Intent::Look } else { Intent::Move };
+    let whole = StoreMigration { from, into: place()?, rules };
+    let intent = if asked.dry_run { MigrationMode::DryRun } else { MigrationMode::Migrate };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let began = Instant::now();
     let moved = runtime.block_on(whole.run(intent, &SystemRandomness))?;
-    let summary = Summary::of(&whole, &moved, intent, began.elapsed());
+    let summary = MigrationSummary::of(&whole, &moved, intent, began.elapsed());
     Ok(match asked.format {
         Format::Json => serde_json::to_string_pretty(&summary).expect("plain fields serialise"),
         Format::Text => summary.text(&moved.tally),
     })
 }
 
-impl Summary {
-    fn of(whole: &Move, moved: &Moved, intent: Intent, took: Duration) -> Self {
-        let Moved { identity, left_to_do, tally } = moved;
+impl MigrationSummary {
+    fn of(whole: &StoreMigration, moved: &MigrationReport, intent: MigrationMode, took: Duration) -> Self {
+        let MigrationReport { identity, left_to_do, tally } = moved;
         Self {
             from: whole.from.display().to_string(),
             to: whole.into.to_string(),
             outcome: match (left_to_do, intent) {
-                (LeftToDo::Everything, Intent::Look) => "would-move",
-                (LeftToDo::LastStep, Intent::Look) => "would-finish",
-                (LeftToDo::Everything, Intent::Move) => "moved",
-                (LeftToDo::LastStep, Intent::Move) => "finished",
-                (LeftToDo::Nothing, _) => "was-there",
+                (MigrationState::NotStarted, MigrationMode::DryRun) => "would-move",
+                (MigrationState::LastStep, MigrationMode::DryRun) => "would-finish",
+                (MigrationState::NotStarted, MigrationMode::Migrate) => "moved",
+                (MigrationState::LastStep, MigrationMode::Migrate) => "finished",
+                (MigrationState::Done, _) => "was-there",
             },
             store: identity.store.clone(),
             ensemble: identity.ensemble.clone(),
@@ -166,7 +166,7 @@ impl Summary {
         }
     }
 
-    fn text(&self, tally: &Tally) -> String {
+    fn text(&self, tally: &StoreCounts) -> String {
         let Self { from, to, store, ensemble, keys, floor, highest, era, operations, .. } = self;
         let first = match self.outcome {
             "would-move" => format!("{from} would be moved into {to}. Nothing was changed."),
@@ -198,24 +198,27 @@ impl Summary {
             tally.unknown,
             tally.doubts,
             if tally.doubts > 0 {
-                format!(", the last ends {} after the first guard is there", Brief(tally.longest_doubt))
+                format!(
+                    ", the last ends {} after the first guard is there",
+                    HumanDuration(tally.longest_doubt)
+                )
             } else {
                 String::new()
             },
             closed(tally),
-            Brief(took),
+            HumanDuration(took),
         )
     }
 }
 
-fn closed(tally: &Tally) -> String {
-    let time = Brief(tally.closed);
+fn closed(tally: &StoreCounts) -> String {
+    let time = HumanDuration(tally.closed);
     match tally {
-        Tally { closed: Duration::ZERO, .. } => "nothing: the guard was stopped in order".to_owned(),
-        Tally { every_key: true, .. } => {
+        StoreCounts { closed: Duration::ZERO, .. } => "nothing: the guard was stopped in order".to_owned(),
+        StoreCounts { every_key: true, .. } => {
             format!("every key for {time}: nobody knows which ones were at work")
         }
-        Tally { closed_keys, .. } => {
+        StoreCounts { closed_keys, .. } => {
             format!("{closed_keys} keys for {time}: they may have been at work when the guard was killed")
         }
     }
@@ -227,9 +230,9 @@ mod tests {
 
     #[test]
     fn a_file_is_named_with_its_kind() {
-        assert_eq!("redb:/a/b.redb".parse(), Ok(Origin("/a/b.redb".into())));
+        assert_eq!("redb:/a/b.redb".parse(), Ok(SourceStore("/a/b.redb".into())));
         for bad in ["redb", "redb:", "/a/b.redb", "postgres:/a", "guard.redb"] {
-            assert!(bad.parse::<Origin>().is_err(), "{bad}");
+            assert!(bad.parse::<SourceStore>().is_err(), "{bad}");
         }
     }
 }

@@ -38,9 +38,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use fencegate_process::log_writer::flush_stderr;
 
 use self::{
-    admin::Of,
-    lock_arguments::LockArguments,
-    log::{Format, Loudness},
+    admin::CommandTarget,
+    lock_arguments::LockArgs,
+    log::{Format, Verbosity},
     out::{failed, said, say},
 };
 use crate::{charge::played, demo};
@@ -48,7 +48,7 @@ use crate::{charge::played, demo};
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]
 #[command(name = "fencegate", version, after_help = exit::CODES)]
-struct Arguments {
+struct Cli {
     /// The format of the log on stderr: `text` or `json`.
     #[arg(
         long,
@@ -66,17 +66,17 @@ struct Arguments {
 }
 
 impl Command {
-    fn loudness(&self) -> Loudness {
-        let command = |is_verbose| if is_verbose { Loudness::Holding } else { Loudness::Quiet };
+    fn loudness(&self) -> Verbosity {
+        let command = |is_verbose| if is_verbose { Verbosity::Serving } else { Verbosity::Quiet };
         match self {
-            Self::Run(_) => Loudness::Holding,
-            Self::Guard(arguments) if arguments.serves() => Loudness::Holding,
+            Self::Run(_) => Verbosity::Serving,
+            Self::Guard(arguments) if arguments.serves() => Verbosity::Serving,
             Self::Lock(arguments) => match &**arguments {
-                LockArguments::Verb(_) => Loudness::Brief,
-                LockArguments::UnderLock(under_lock) => command(under_lock.is_verbose()),
+                LockArgs::Verb(_) => Verbosity::Brief,
+                LockArgs::UnderLock(under_lock) => command(under_lock.is_verbose()),
             },
             Self::Elect(election) => command(election.is_verbose()),
-            _ => Loudness::Brief,
+            _ => Verbosity::Brief,
         }
     }
 }
@@ -84,37 +84,37 @@ impl Command {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway until SIGTERM.
-    Run(run::Arguments),
+    Run(run::RunArgs),
     /// Run the guard beside an upstream until SIGTERM, or ask a running one.
-    Guard(run_guard::Arguments),
+    Guard(run_guard::GuardArgs),
     /// Check the policy of a gateway or the file of a guard: all errors at once, each with its place and remedy.
-    Check(check::Arguments),
+    Check(check::CheckArgs),
     /// Have a running gateway read its policy again, as SIGHUP does, and say what changes.
-    Reload(reload::Arguments),
+    Reload(reload::ReloadArgs),
     /// Tell by the exit code whether a running gateway could grant locks now. For a guard: `guard ready`.
-    Ready(ready::Readiness),
+    Ready(ready::ReadyArgs),
     /// List the gateways of the installation: their addresses, their versions, and whether they are ready.
-    Members(members::Membership),
+    Members(members::MembersArgs),
     /// List the keys that a running gateway holds, and who waits for them.
-    Locks(locks::Listing),
+    Locks(locks::LockListArgs),
     /// Run a command while a lock is held; or look at one lock of a running gateway, or break it.
-    Lock(Box<LockArguments>),
+    Lock(Box<LockArgs>),
     /// List the leases that clients hold at a running gateway, or take one back.
     #[command(subcommand)]
-    Lease(lease_verbs::LeaseVerb),
+    Lease(lease_verbs::LeaseAdminCommand),
     /// Run a command as the elected leader: wait until elected, and end the command when the lead is lost.
-    Elect(Box<under_lock::Election>),
+    Elect(Box<under_lock::ElectArgs>),
     /// Show the list of `locks` as a table that renews itself, with the keys that are waited for longest.
-    Top(top::Top),
+    Top(top::TopArgs),
     /// Have a running gateway end in order, as SIGTERM does.
-    Drain(locks::Draining),
+    Drain(locks::DrainArgs),
     /// Explain what would happen to a request, without sending it; or tell the long story of an error code.
-    Explain(explain::Explain),
+    Explain(explain::ExplainArgs),
     /// Print a starter file with comments. Redirect it, edit it, check it.
     Init {
         /// The name of the starter. Without it, all starters are listed.
         #[arg(value_enum)]
-        starter: Option<print::Starter>,
+        starter: Option<print::StarterPolicy>,
     },
     /// Print the JSON Schema of policies, for editors.
     Schema {
@@ -132,19 +132,19 @@ enum Command {
     Man,
     /// Show or change the identity of an installation in ZooKeeper.
     #[command(subcommand)]
-    Era(era::Era),
+    Era(era::EraCommand),
     /// Show or set who may write the nodes of the installation in ZooKeeper.
     #[command(subcommand)]
-    Acl(acl::Acl),
+    Acl(acl::AclCommand),
     /// List or resolve operations that ZooKeeper remembers, for upstreams without a guard.
     #[command(subcommand)]
-    Once(once::Once),
+    Once(once::OnceCommand),
     /// Make the keys with which tickets are signed and verified.
     #[command(subcommand)]
-    Keys(keys::KeysVerb),
+    Keys(keys::KeysCommand),
     /// Test a service that claims to compare tokens, from outside: is a late request refused, also in a race?
     #[command(after_help = verify::CODES)]
-    Verify(Box<verify::Arguments>),
+    Verify(Box<verify::VerifyArgs>),
     /// Play an accident on one machine: a private ZooKeeper, two gateways, a payment service, and a late write.
     Demo(demo::DemoOptions),
 }
@@ -154,18 +154,18 @@ pub fn run() -> ExitCode {
     if let Some(played) = played::played(env::args_os()) {
         return played;
     }
-    let arguments = Arguments::try_parse().unwrap_or_else(|mistake| exit::misread(&mistake));
+    let arguments = Cli::try_parse().unwrap_or_else(|mistake| exit::misread(&mistake));
     log::start(arguments.log_format, arguments.command.loudness());
     let done = match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Guard(arguments) => run_guard::run(arguments),
         Command::Check(arguments) => check::run(&arguments),
-        Command::Ready(asked) => ready::run(&asked, Of::Gateway),
+        Command::Ready(asked) => ready::run(&asked, CommandTarget::Gateway),
         Command::Members(asked) => members::run(&asked),
         Command::Locks(listing) => locks::list(&listing),
         Command::Lock(arguments) => match *arguments {
-            LockArguments::Verb(verb) => locks::run(&verb),
-            LockArguments::UnderLock(under_lock) => Err(under_lock.run()),
+            LockArgs::Verb(verb) => locks::run(&verb),
+            LockArgs::UnderLock(under_lock) => Err(under_lock.run()),
         },
         Command::Lease(verb) => lease_verbs::run(&verb),
         Command::Elect(election) => Err(election.run()),
@@ -190,7 +190,7 @@ pub fn run() -> ExitCode {
 }
 
 fn command() -> clap::Command {
-    Arguments::command()
+    Cli::command()
 }
 
 #[cfg(test)]

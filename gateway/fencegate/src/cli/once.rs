@@ -3,27 +3,27 @@
 
 use clap::{Args, Subcommand};
 use fencegate_lock::{
-    once::unresolved::{self, Unresolved},
-    session::era::{self, MetaUnreadable},
+    once::unresolved::{self, UnresolvedOperation},
+    session::era::{self, ReadMetaError},
 };
 use fencegate_policies::{key::listed, plan};
-use fencegate_process::again::{self, Of};
+use fencegate_process::again::{self, CommandTarget};
 use serde_json::{Value, json};
 
 use super::{
-    config::Config,
-    ensemble::{self, Away},
+    config::ConfigArgs,
+    ensemble::{self, ConnectZooKeeperError},
     log::Format,
     when::since,
 };
 use crate::admin::input::ResolvedAs;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Once {
+pub(super) enum OnceCommand {
     /// List the operations whose outcome is unknown.
     List {
         #[command(flatten)]
-        place: OnceTarget,
+        place: OnceArgs,
     },
     /// Record the outcome of an operation. If it was done, a repeat is told so; if it was not done, a repeat may run.
     Resolve {
@@ -38,14 +38,14 @@ pub(super) enum Once {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        place: OnceTarget,
+        place: OnceArgs,
     },
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OnceTarget {
+pub(super) struct OnceArgs {
     #[command(flatten)]
-    config: Config,
+    config: ConfigArgs,
     /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -53,33 +53,33 @@ pub(super) struct OnceTarget {
 
 /// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+pub(super) enum OnceError {
     #[error(transparent)]
-    Away(#[from] Away),
+    Away(#[from] ConnectZooKeeperError),
     #[error(transparent)]
-    Era(#[from] MetaUnreadable),
+    Era(#[from] ReadMetaError),
     #[error(transparent)]
-    Open(#[from] unresolved::Trouble),
+    Open(#[from] unresolved::ResolveOperationError),
 }
 
-impl Once {
-    fn place(&self) -> &OnceTarget {
+impl OnceCommand {
+    fn place(&self) -> &OnceArgs {
         let (Self::List { place } | Self::Resolve { place, .. }) = self;
         place
     }
 
-    pub(super) fn config(&self) -> &Config {
+    pub(super) fn config(&self) -> &ConfigArgs {
         &self.place().config
     }
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &Once, plan: &plan::Gateway) -> Result<String, Trouble> {
+pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String, OnceError> {
     let format = verb.place().format;
     ensemble::ask(&plan.zookeeper, async |link, paths| {
         let base = era::read(link, paths).await?.meta.base;
         match verb {
-            Once::List { .. } => {
+            OnceCommand::List { .. } => {
                 let all = unresolved::all(link, paths, base).await?;
                 Ok(match format {
                     Format::Text => list(&all),
@@ -88,7 +88,7 @@ pub(super) fn run(verb: &Once, plan: &plan::Gateway) -> Result<String, Trouble> 
                     })),
                 })
             }
-            Once::Resolve { reference, outcome, force, .. } => {
+            OnceCommand::Resolve { reference, outcome, force, .. } => {
                 let open = unresolved::one(link, paths, base, reference).await?;
                 let done = *outcome == ResolvedAs::Done;
                 if !force {
@@ -104,7 +104,7 @@ pub(super) fn run(verb: &Once, plan: &plan::Gateway) -> Result<String, Trouble> 
     })
 }
 
-fn described(open: &Unresolved) -> Value {
+fn described(open: &UnresolvedOperation) -> Value {
     let record = &open.record;
     json!({
         "reference": open.reference,
@@ -122,14 +122,14 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}")
 }
 
-fn list(all: &[Unresolved]) -> String {
+fn list(all: &[UnresolvedOperation]) -> String {
     if all.is_empty() {
         return "Nothing is unknown: every operation that was sent has a known outcome.".into();
     }
     all.iter().map(one).collect::<Vec<_>>().join("\n\n")
 }
 
-fn one(open: &Unresolved) -> String {
+fn one(open: &UnresolvedOperation) -> String {
     let (record, reference) = (&open.record, &open.reference);
     let mut lines = vec![reference.clone()];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
@@ -144,16 +144,17 @@ fn one(open: &Unresolved) -> String {
         line("to do", "wait: its lock is still held, it may be running now".into());
     } else {
         line("to do", "find out from the upstream's own records whether it was done; then one of".into());
-        let resolve =
-            |outcome: &str| again::command(Of::Gateway, &format!("once resolve {reference} --as {outcome}"));
+        let resolve = |outcome: &str| {
+            again::command(CommandTarget::Gateway, &format!("once resolve {reference} --as {outcome}"))
+        };
         line("", format!("{}   # repeats are told so", resolve("done")));
         line("", format!("{}   # a repeat runs it", resolve("not-done")));
     }
     lines.join("\n")
 }
 
-fn resolved(open: &Unresolved, outcome: ResolvedAs) -> String {
-    let Unresolved { reference, record, .. } = open;
+fn resolved(open: &UnresolvedOperation, outcome: ResolvedAs) -> String {
+    let UnresolvedOperation { reference, record, .. } = open;
     let what = match outcome {
         ResolvedAs::Done => "taken as done: repeats are told that it was, and do not run",
         ResolvedAs::NotDone => "taken as not done: a repeat runs it",

@@ -6,5 +6,5 @@ mod verb;
 
 pub(super) use self::{
     guard_client::run as ask,
-    verb::{RunningGuard, Verb},
+    verb::{OutcomesCommand, RunningGuardArgs},
 };

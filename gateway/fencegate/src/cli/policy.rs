@@ -4,8 +4,8 @@ use std::{path::Path, process::ExitCode};
 
 use fencegate_policies::{
     diagnose::{Diagnostic, Severity},
-    file::{self, Environment, Loaded},
-    plan::{Gateway, Guard},
+    file::{self, Environment, LoadedFile},
+    plan::{GatewayPlan, GuardPlan},
 };
 use tracing::{error, warn};
 
@@ -14,11 +14,11 @@ use super::{
     log::{self, Format},
     out::complain,
 };
-use crate::written::{Unreadable, Written};
+use crate::written::{PolicyFile, ReadPolicyError};
 
 /// Whether warnings are shown beside errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum DiagnosticFilter {
     All,
     /// Errors only, for a verb that looks something up in a file that is in use.
     Errors,
@@ -26,46 +26,50 @@ enum Shown {
 
 /// The plan. If there is none, all errors are on stderr, and the exit code is returned. Warnings are shown in both
 /// cases.
-pub(super) fn read(path: &Path) -> Result<Gateway, ExitCode> {
-    plan(&open(path)?, Shown::All, file::load_in)
+pub(super) fn read(path: &Path) -> Result<GatewayPlan, ExitCode> {
+    plan(&open(path)?, DiagnosticFilter::All, file::load_in)
 }
 
 /// As [`read`], for a guard.
-pub(super) fn read_guard(path: &Path) -> Result<Guard, ExitCode> {
-    plan(&open(path)?, Shown::All, file::load_guard_in)
+pub(super) fn read_guard(path: &Path) -> Result<GuardPlan, ExitCode> {
+    plan(&open(path)?, DiagnosticFilter::All, file::load_guard_in)
 }
 
 /// As [`read`], without warnings.
-pub(super) fn read_quietly(path: &Path) -> Result<Gateway, ExitCode> {
-    plan(&open(path)?, Shown::Errors, file::load_in)
+pub(super) fn read_quietly(path: &Path) -> Result<GatewayPlan, ExitCode> {
+    plan(&open(path)?, DiagnosticFilter::Errors, file::load_in)
 }
 
 /// As [`read_quietly`], for a guard.
-pub(super) fn read_guard_quietly(path: &Path) -> Result<Guard, ExitCode> {
-    plan(&open(path)?, Shown::Errors, file::load_guard_in)
+pub(super) fn read_guard_quietly(path: &Path) -> Result<GuardPlan, ExitCode> {
+    plan(&open(path)?, DiagnosticFilter::Errors, file::load_guard_in)
 }
 
-fn open(path: &Path) -> Result<Written, ExitCode> {
-    Written::open(path).map_err(|unreadable| unread(&unreadable))
+fn open(path: &Path) -> Result<PolicyFile, ExitCode> {
+    PolicyFile::open(path).map_err(|unreadable| unread(&unreadable))
 }
 
 /// Reports why there is no text, and returns the exit code.
-pub(super) fn unread(unreadable: &Unreadable) -> ExitCode {
+pub(super) fn unread(unreadable: &ReadPolicyError) -> ExitCode {
     match (unreadable, log::format()) {
         (_, Format::Json) => error!(error = %unreadable, "failed"),
-        (Unreadable::Io { .. }, Format::Text) => complain(format_args!("error: {unreadable}")),
+        (ReadPolicyError::Io { .. }, Format::Text) => complain(format_args!("error: {unreadable}")),
         // This message begins with a code, as every diagnostic does.
-        (Unreadable::NotText(..), Format::Text) => complain(unreadable),
+        (ReadPolicyError::InvalidText(..), Format::Text) => complain(unreadable),
     }
     ExitCode::from(match unreadable {
-        Unreadable::Io { .. } => RUNTIME,
-        Unreadable::NotText(..) => CONFIGURATION,
+        ReadPolicyError::Io { .. } => RUNTIME,
+        ReadPolicyError::InvalidText(..) => CONFIGURATION,
     })
 }
 
-fn plan<P>(file: &Written, shown: Shown, load: fn(&str, &Environment) -> Loaded<P>) -> Result<P, ExitCode> {
-    let Loaded { plan, diagnostics, .. } = file.load(load);
-    let errors_only = shown == Shown::Errors && plan.is_some();
+fn plan<P>(
+    file: &PolicyFile,
+    shown: DiagnosticFilter,
+    load: fn(&str, &Environment) -> LoadedFile<P>,
+) -> Result<P, ExitCode> {
+    let LoadedFile { plan, diagnostics, .. } = file.load(load);
+    let errors_only = shown == DiagnosticFilter::Errors && plan.is_some();
     for diagnostic in diagnostics.iter().filter(|one| !errors_only || one.severity == Severity::Error) {
         match log::format() {
             Format::Text => complain(file.shown(diagnostic)),

@@ -4,7 +4,7 @@ use clap::{Command, ValueEnum};
 
 /// A file that works once its addresses are changed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Starter {
+pub(super) enum StarterPolicy {
     /// The least that does something: a lock per order in front of one service that compares nothing.
     Minimal,
     /// A gateway before a service with a guard; captures happen at most once.
@@ -19,7 +19,7 @@ pub(super) enum Starter {
     Filter,
 }
 
-impl Starter {
+impl StarterPolicy {
     /// The starters are the tested examples themselves, so there is no second text to keep current.
     pub(super) fn text(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Starter {
 
 /// The names of the starters, each with a line of help.
 pub(super) fn starters() -> String {
-    let all = Starter::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let all = StarterPolicy::value_variants().iter().filter_map(ValueEnum::to_possible_value);
     let lines = all.map(|one| {
         let help = one.get_help().map(ToString::to_string).unwrap_or_default();
         format!("  {:13} {help}\n", one.get_name())

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::{
-    admin::{AdminAddress, Of, Trouble, ask},
+    admin::{AdminClientError, AdminTargetArgs, CommandTarget, ask},
     exit::{RUNTIME, UNREACHABLE},
     log::Format,
     out::{failed, say},
@@ -21,9 +21,9 @@ somebody else does; 74 stdout could not be written; 78 the file has errors.";
 
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
-pub(super) struct Readiness {
+pub(super) struct ReadyArgs {
     #[command(flatten)]
-    place: AdminAddress,
+    place: AdminTargetArgs,
     /// The longest wait for the process, such as `5s`.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     within: Duration,
@@ -33,31 +33,31 @@ pub(super) struct Readiness {
 }
 
 /// The report of the process about itself.
-struct Condition {
+struct ReadyReport {
     ready: bool,
     /// Why it is not ready; else further facts.
     says: String,
 }
 
-pub(super) fn run(asked: &Readiness, of: Of) -> Result<(), ExitCode> {
+pub(super) fn run(asked: &ReadyArgs, of: CommandTarget) -> Result<(), ExitCode> {
     let found = asked.place.found(of)?.without_token();
     let told = ask(&found, of, async |process| {
         let answer = process.get_for("/ready", asked.within).await?;
         let says = answer.body.as_str().unwrap_or_default().trim_end().to_owned();
         match answer.status {
-            StatusCode::OK if says.starts_with("ready") => Ok(Condition { ready: true, says }),
-            StatusCode::SERVICE_UNAVAILABLE if !says.is_empty() => Ok(Condition { ready: false, says }),
+            StatusCode::OK if says.starts_with("ready") => Ok(ReadyReport { ready: true, says }),
+            StatusCode::SERVICE_UNAVAILABLE if !says.is_empty() => Ok(ReadyReport { ready: false, says }),
             _ => Err(process.another()),
         }
     });
     let condition = told.map_err(|trouble| match trouble {
-        Trouble::Runtime(_) => failed(&trouble),
+        AdminClientError::Runtime(_) => failed(&trouble),
         unreached => {
             failed(&unreached);
             ExitCode::from(UNREACHABLE)
         }
     })?;
-    let Condition { ready, says } = &condition;
+    let ReadyReport { ready, says } = &condition;
     say(match asked.format {
         Format::Json => json!({ "ready": ready, "says": says }).to_string(),
         Format::Text if *ready => says.clone(),

@@ -7,7 +7,7 @@ use fencegate_policies::difference::Difference;
 use serde_json::json;
 
 use super::{
-    admin::{AdminAddress, Of, ask},
+    admin::{AdminTargetArgs, CommandTarget, ask},
     exit::{CONFIGURATION, FAILED},
     log::Format,
     out::{failed, say},
@@ -15,9 +15,9 @@ use super::{
 use crate::{admin::command::ReloadReport, agreement::FleetReport, metrics::Reloaded};
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ReloadArgs {
     #[command(flatten)]
-    place: AdminAddress,
+    place: AdminTargetArgs,
     /// Only report what would change.
     #[arg(long)]
     dry_run: bool,
@@ -30,10 +30,10 @@ pub(super) struct Arguments {
     format: Format,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
-    let found = arguments.place.found(Of::Gateway)?;
+pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
+    let found = arguments.place.found(CommandTarget::Gateway)?;
     let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
-    let asked = ask(&found, Of::Gateway, async |gateway| {
+    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
         // A file with mistakes is refused, with a report.
         let answer = gateway.post_for(&path, &json!({})).await?;
         gateway.read::<ReloadReport>(answer.body)

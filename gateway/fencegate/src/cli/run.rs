@@ -3,19 +3,19 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fencegate_process::again::Of;
+use fencegate_process::again::CommandTarget;
 
 use super::{
-    config::{self, Config},
+    config::{self, ConfigArgs},
     out::ended,
     policy,
 };
 use crate::serve::{gatekeeping, staff::cores};
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct RunArgs {
     #[command(flatten)]
-    config: Config,
+    config: ConfigArgs,
     /// Make the nodes of the installation in ZooKeeper if there are none.
     #[arg(long)]
     init: bool,
@@ -30,9 +30,9 @@ pub(super) struct Arguments {
     beside: bool,
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
-    let Arguments { config, init, workers, watch, beside } = arguments;
-    let file = config::served(config.config.as_deref(), Of::Gateway)?;
+pub(super) fn run(arguments: RunArgs) -> Result<(), ExitCode> {
+    let RunArgs { config, init, workers, watch, beside } = arguments;
+    let file = config::served(config.config.as_deref(), CommandTarget::Gateway)?;
     let plan = policy::read(&file)?;
     let workers = workers.unwrap_or_else(cores);
     let options = gatekeeping::GatewayOptions { file, watch, init, beside, workers };

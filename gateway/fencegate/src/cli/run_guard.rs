@@ -5,9 +5,9 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand, value_parser};
 
 use super::{
-    admin::Of,
+    admin::CommandTarget,
     config, guard_backups,
-    migrate_guard::{self, Migration},
+    migrate_guard::{self, MigrateGuardArgs},
     out::{ended, said},
     outcomes, policy, ready,
 };
@@ -15,7 +15,7 @@ use crate::serve::{guarding, staff::cores};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(super) struct Arguments {
+pub(super) struct GuardArgs {
     /// The guard's file. Default: $FENCEGATE_CONFIG, else /etc/fencegate/guard.yaml.
     #[arg(short = 'c', long = "config", value_name = "GUARD")]
     policy: Option<PathBuf>,
@@ -32,44 +32,44 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     #[command(subcommand)]
-    verb: Option<GuardVerb>,
+    verb: Option<GuardCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum GuardVerb {
+enum GuardCommand {
     /// Tell by the exit code whether a running guard could let a request in now.
-    Ready(ready::Readiness),
+    Ready(ready::ReadyArgs),
     #[command(flatten)]
-    Outcomes(outcomes::Verb),
+    Outcomes(outcomes::OutcomesCommand),
     #[command(flatten)]
-    Backups(guard_backups::BackupVerb),
+    Backups(guard_backups::BackupCommand),
     /// Move the store of a guard that is stopped from its file into a database, for several guards.
-    Migrate(Migration),
+    Migrate(MigrateGuardArgs),
 }
 
-impl Arguments {
+impl GuardArgs {
     /// Whether the process becomes a guard, and does not only ask one or change its store.
     pub(super) fn serves(&self) -> bool {
         self.verb.is_none()
     }
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<(), ExitCode> {
-    let Arguments { policy, floor, ensemble, workers, verb, .. } = arguments;
+pub(super) fn run(arguments: GuardArgs) -> Result<(), ExitCode> {
+    let GuardArgs { policy, floor, ensemble, workers, verb, .. } = arguments;
     let Some(verb) = verb else {
-        let plan = policy::read_guard(&config::served(policy.as_deref(), Of::Guard)?)?;
+        let plan = policy::read_guard(&config::served(policy.as_deref(), CommandTarget::Guard)?)?;
         let workers = workers.unwrap_or_else(cores);
-        let init = floor.zip(ensemble).map(|(floor, ensemble)| guarding::Init { floor, ensemble });
+        let init = floor.zip(ensemble).map(|(floor, ensemble)| guarding::StoreInit { floor, ensemble });
         return guarding::run(&plan, &guarding::GuardOptions { init, workers })
             .map_err(|trouble| ended(&trouble));
     };
     match verb {
-        GuardVerb::Ready(asked) => ready::run(&asked, Of::Guard),
-        GuardVerb::Outcomes(verb) => {
-            let found = verb.running().place.found(Of::Guard)?;
+        GuardCommand::Ready(asked) => ready::run(&asked, CommandTarget::Guard),
+        GuardCommand::Outcomes(verb) => {
+            let found = verb.running().place.found(CommandTarget::Guard)?;
             said(outcomes::ask(&verb, &found))
         }
-        GuardVerb::Backups(verb) => guard_backups::run(&verb),
-        GuardVerb::Migrate(migration) => migrate_guard::run(&migration),
+        GuardCommand::Backups(verb) => guard_backups::run(&verb),
+        GuardCommand::Migrate(migration) => migrate_guard::run(&migration),
     }
 }

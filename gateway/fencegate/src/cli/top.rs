@@ -18,7 +18,7 @@ use ratatui::{
 use serde_json::Value;
 
 use super::{
-    admin::{AdminAddress, Asker, Of, Trouble, ask},
+    admin::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, ask},
     columns::Table,
     locks::{self, brief},
     out::{failed, say},
@@ -26,7 +26,7 @@ use super::{
 use crate::admin::documents::{Contention, Locks};
 
 #[derive(Debug, Args)]
-pub(super) struct Top {
+pub(super) struct TopArgs {
     /// Print a plain table once, also where there is no terminal.
     #[arg(long)]
     once: bool,
@@ -34,11 +34,11 @@ pub(super) struct Top {
     #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     every: u64,
     #[command(flatten)]
-    place: AdminAddress,
+    place: AdminTargetArgs,
 }
 
 /// The content at one moment.
-struct Shown {
+struct TopSnapshot {
     locks: Locks,
     hot: Contention,
     sessions: String,
@@ -47,10 +47,10 @@ struct Shown {
 /// The number of rows to ask for.
 const ROWS: usize = 200;
 
-pub(super) fn run(top: &Top) -> Result<(), ExitCode> {
-    let found = top.place.found(Of::Gateway)?;
+pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
+    let found = top.place.found(CommandTarget::Gateway)?;
     let once = top.once || !stdout().is_terminal();
-    let asked = ask(&found, Of::Gateway, async |gateway| {
+    let asked = ask(&found, CommandTarget::Gateway, async |gateway| {
         if once {
             let shown = look(gateway).await?;
             return Ok(say(text(&shown)));
@@ -64,12 +64,12 @@ pub(super) fn run(top: &Top) -> Result<(), ExitCode> {
     asked.map_err(|trouble| failed(&trouble))?
 }
 
-async fn look(gateway: &mut Asker) -> Result<Shown, Trouble> {
+async fn look(gateway: &mut AdminClient) -> Result<TopSnapshot, AdminClientError> {
     let locks = gateway.get(&format!("/api/v1/locks?limit={ROWS}&by_interest=true")).await?;
     let hot = gateway.get("/api/v1/contention?top=8").await?;
     let members = gateway.get("/api/v1/members").await;
     let sessions = members.map_or_else(|trouble| trouble.to_string(), |told| sessions(&told));
-    Ok(Shown { locks: gateway.read(locks)?, hot: gateway.read(hot)?, sessions })
+    Ok(TopSnapshot { locks: gateway.read(locks)?, hot: gateway.read(hot)?, sessions })
 }
 
 fn sessions(told: &Value) -> String {
@@ -88,7 +88,7 @@ fn hot(contention: &Contention) -> Table {
     table
 }
 
-fn text(shown: &Shown) -> String {
+fn text(shown: &TopSnapshot) -> String {
     let mut text = format!("{}\n{}\n", shown.sessions, locks::text(&shown.locks).trim_end());
     if !shown.hot.hot.is_empty() {
         text.push_str(&format!("\n{}", hot(&shown.hot)));
@@ -96,7 +96,11 @@ fn text(shown: &Shown) -> String {
     text
 }
 
-async fn watch(terminal: &mut DefaultTerminal, gateway: &mut Asker, every: Duration) -> Result<(), Trouble> {
+async fn watch(
+    terminal: &mut DefaultTerminal,
+    gateway: &mut AdminClient,
+    every: Duration,
+) -> Result<(), AdminClientError> {
     let mut shown = look(gateway).await?;
     let mut trouble = None;
     loop {
@@ -113,7 +117,7 @@ async fn watch(terminal: &mut DefaultTerminal, gateway: &mut Asker, every: Durat
 }
 
 /// `q`, Escape and Ctrl-C end it; any other key renews the table at once.
-async fn asked_to_end(every: Duration) -> Result<bool, Trouble> {
+async fn asked_to_end(every: Duration) -> Result<bool, AdminClientError> {
     let polled = tokio::task::spawn_blocking(move || -> std::io::Result<Option<Event>> {
         if event::poll(every)? { event::read().map(Some) } else { Ok(None) }
     });
@@ -125,7 +129,7 @@ async fn asked_to_end(every: Duration) -> Result<bool, Trouble> {
     Ok(interrupted || matches!(code, KeyCode::Char('q') | KeyCode::Esc))
 }
 
-fn draw(frame: &mut Frame<'_>, shown: &Shown, trouble: Option<&str>) {
+fn draw(frame: &mut Frame<'_>, shown: &TopSnapshot, trouble: Option<&str>) {
     let tall = u16::try_from(shown.hot.hot.len()).unwrap_or(8).min(8) + 3;
     let [head, keys, below] =
         Layout::vertical([Constraint::Length(2), Constraint::Min(5), Constraint::Length(tall)])
@@ -163,7 +167,7 @@ mod tests {
             "line": [{"route": "pay", "mode": "exclusive", "waits_ms": 90}]}]});
         let hot = json!({"gateway": "gw-1", "over_ms": 1, "hot": [
             {"key": "account/7", "requests": 3, "refused": 1, "waited_ms": 12.5, "over_ms": 0.0}]});
-        let shown = Shown {
+        let shown = TopSnapshot {
             locks: serde_json::from_value(locks).expect("as the API tells it"),
             hot: serde_json::from_value(hot).expect("as the API tells it"),
             sessions: "4 sessions".into(),

@@ -5,13 +5,13 @@ use std::{ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
 use clap::Args;
 use fencegate_policies::key::ResourceKey;
 
-use super::{lock_way::LockWay, out::complain};
+use super::{lock_way::LockSourceArgs, out::complain};
 use crate::charge::{
-    asked_lock::{Access, LockWait, WantedLock},
-    campaign::{Campaign, NotRun, Stage, Turns},
+    asked_lock::{Access, LockSpec, WaitPolicy},
+    campaign::{Repeat, RunCommandError, RunLoop, RunProgress},
     exit_code::NOT_RUN,
-    keeping::{Charge, House, Lost},
-    renewals::Renewals,
+    keeping::{CommandRunner, LockLossReason, LockedCommand},
+    renewals::RenewalSchedule,
 };
 
 /// The exit codes of these verbs.
@@ -25,14 +25,14 @@ before the lock could be another's, also when this process is stopped or killed.
 stopped, or the machine stands still: then only whoever compares FENCING_TOKEN keeps the resource safe.";
 
 #[derive(Debug, Args)]
-pub(super) struct UnderLock {
+pub(super) struct RunLockedArgs {
     /// The key, as `fencegate locks` prints it. One that is called `show`, `break` or `help` is written behind an option: `fencegate
     /// lock --wait 30s show -- COMMAND`.
     #[arg(value_name = "KEY")]
-    key: ResourceKeyArgument,
+    key: KeyArg,
     /// How long to wait for another holder: `30s`, `0s`, or `forever`.
     #[arg(long, value_name = "TIME", default_value = "30s")]
-    wait: Wait,
+    wait: WaitArg,
     /// Share the lock with others that share it, for readers.
     #[arg(long)]
     shared: bool,
@@ -40,7 +40,7 @@ pub(super) struct UnderLock {
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "gateway"], value_parser = clap::value_parser!(u16).range(2..=1000))]
     permits: Option<u16>,
     #[command(flatten)]
-    keeping: Keeping,
+    keeping: HoldArgs,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -48,7 +48,7 @@ pub(super) struct UnderLock {
 
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
-pub(super) struct Election {
+pub(super) struct ElectArgs {
     /// The name of the election. Its lock has the key `election/NAME`.
     #[arg(value_name = "NAME")]
     name: String,
@@ -59,7 +59,7 @@ pub(super) struct Election {
     #[arg(long, value_name = "TEXT", requires = "gateway")]
     address: Option<String>,
     #[command(flatten)]
-    keeping: Keeping,
+    keeping: HoldArgs,
     /// The command of the leader and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -67,9 +67,9 @@ pub(super) struct Election {
 
 /// How the lock is kept.
 #[derive(Debug, Args)]
-struct Keeping {
+struct HoldArgs {
     #[command(flatten)]
-    way: LockWay,
+    way: LockSourceArgs,
     /// The time between SIGTERM and SIGKILL. Default: a third of the time for which a renewal proves the lock, or less if the next
     /// renewal needs that time.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -80,14 +80,14 @@ struct Keeping {
 }
 
 #[derive(Debug, Clone)]
-struct ResourceKeyArgument(ResourceKey);
+struct KeyArg(ResourceKey);
 
 #[derive(Debug, Clone, Copy)]
-struct Wait(LockWait);
+struct WaitArg(WaitPolicy);
 
 /// Why the command line cannot be followed.
 #[derive(Debug, thiserror::Error)]
-enum Unfit {
+enum UsageError {
     #[error("FG0623: `{0}`: an election has a name of printable ASCII without spaces; nothing was run")]
     Name(String),
     #[error(
@@ -95,21 +95,21 @@ enum Unfit {
          nothing was run",
         .renewals.proves, humantime::format_duration(*.grace)
     )]
-    Grace { renewals: Renewals, grace: Duration, most: Duration },
+    Grace { renewals: RenewalSchedule, grace: Duration, most: Duration },
     #[error(
         "FG0624: a renewal proves the lock for {:?}, and the next one comes after {:?}, which leaves no time to end a command: a \
          longer `--ttl`; nothing was run",
         .0.proves, .0.interval
     )]
-    Short(Renewals),
+    Short(RenewalSchedule),
 }
 
-impl UnderLock {
+impl RunLockedArgs {
     pub(super) fn run(self) -> ExitCode {
         let Self { key, wait, shared, permits, keeping, command } = self;
-        let access = if shared { Access::Shared } else { Access::Alone };
-        let wanted = WantedLock { key: key.0, access, permits, wait: wait.0 };
-        keeping.runs(wanted, command, Turns::Once, None)
+        let access = if shared { Access::Shared } else { Access::Exclusive };
+        let wanted = LockSpec { key: key.0, access, permits, wait: wait.0 };
+        keeping.runs(wanted, command, Repeat::Once, None)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -117,20 +117,19 @@ impl UnderLock {
     }
 }
 
-impl Election {
+impl ElectArgs {
     pub(super) fn run(self) -> ExitCode {
         let Self { name, again, address, keeping, command } = self;
         let key = format!("election/{name}");
         if ResourceKey::parse(&key).is_err() {
-            return not_run(&Unfit::Name(name));
+            return not_run(&UsageError::Name(name));
         }
         let key = match ResourceKey::parse_asked(&key) {
             Ok(key) => key,
             Err(bad) => return not_run(&bad),
         };
-        let wanted =
-            WantedLock { key, access: Access::Alone, permits: None, wait: LockWait::AsLongAsItTakes };
-        keeping.runs(wanted, command, if again { Turns::Again } else { Turns::Once }, address)
+        let wanted = LockSpec { key, access: Access::Exclusive, permits: None, wait: WaitPolicy::Forever };
+        keeping.runs(wanted, command, if again { Repeat::Repeatedly } else { Repeat::Once }, address)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -138,29 +137,23 @@ impl Election {
     }
 }
 
-impl Keeping {
-    fn runs(
-        self,
-        wanted: WantedLock,
-        command: Vec<OsString>,
-        turns: Turns,
-        note: Option<String>,
-    ) -> ExitCode {
+impl HoldArgs {
+    fn runs(self, wanted: LockSpec, command: Vec<OsString>, turns: Repeat, note: Option<String>) -> ExitCode {
         // The mistake was reported, and nothing was run.
         let Ok(mut source) = self.way.source(&wanted.key, note) else { return ExitCode::from(NOT_RUN) };
         if let Err(unfit) = fits(self.grace, source.renewals()) {
             return not_run(&unfit);
         }
-        let charge = Charge { key: wanted.key.clone(), command, grace: self.grace };
-        let campaign = Campaign { wanted, charge, turns };
+        let charge = LockedCommand { key: wanted.key.clone(), command, grace: self.grace };
+        let campaign = RunLoop { wanted, charge, turns };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(error) => return not_run(&NotRun::from(error)),
+            Err(error) => return not_run(&RunCommandError::from(error)),
         };
         runtime.block_on(async {
-            let mut house = match House::open() {
+            let mut house = match CommandRunner::open() {
                 Ok(house) => house,
-                Err(error) => return not_run(&NotRun::from(error)),
+                Err(error) => return not_run(&RunCommandError::from(error)),
             };
             let key = &campaign.wanted.key;
             let done =
@@ -184,32 +177,34 @@ fn not_run(why: &(dyn std::error::Error + 'static)) -> ExitCode {
 
 /// A grace must leave time for the next renewal. With a gateway it is not known in advance how long a renewal proves
 /// the lock.
-fn fits(grace: Option<Duration>, renewals: Option<Renewals>) -> Result<(), Unfit> {
+fn fits(grace: Option<Duration>, renewals: Option<RenewalSchedule>) -> Result<(), UsageError> {
     let Some(renewals) = renewals else { return Ok(()) };
-    let most = renewals.longest_grace().ok_or(Unfit::Short(renewals))?;
+    let most = renewals.longest_grace().ok_or(UsageError::Short(renewals))?;
     match grace {
-        Some(grace) if grace > most => Err(Unfit::Grace { renewals, grace, most }),
+        Some(grace) if grace > most => Err(UsageError::Grace { renewals, grace, most }),
         _ => Ok(()),
     }
 }
 
-fn says(key: &ResourceKey, stage: &Stage<'_>, verbose: bool) {
+fn says(key: &ResourceKey, stage: &RunProgress<'_>, verbose: bool) {
     match stage {
-        Stage::Lost(lost, proven) => complain(format_args!(
+        RunProgress::Lost(lost, proven) => complain(format_args!(
             "error: FG0622: the lock of `{key}` {}; the command was ended (proven until {:.6} s after boot)",
             match lost {
-                Lost::Taken => "was taken away, or its session was ended",
-                Lost::Unproven => "could not be renewed in time",
-                Lost::WantedBack => "was wanted back by an operator",
-                Lost::Unwatched =>
+                LockLossReason::Taken => "was taken away, or its session was ended",
+                LockLossReason::Unproven => "could not be renewed in time",
+                LockLossReason::Revoked => "was wanted back by an operator",
+                LockLossReason::SupervisorLost =>
                     "has nobody who watches over its command: that process was stopped or killed",
             },
             Duration::from_nanos(proven.as_nanos()).as_secs_f64()
         )),
         _ if !verbose => {}
-        Stage::Waits => complain(format_args!("waits for the lock of `{key}`")),
-        Stage::Holds(lock) => complain(format_args!("holds the lock of `{key}` under {}", lock.shown.token)),
-        Stage::CameBack(code) => {
+        RunProgress::Waiting => complain(format_args!("waits for the lock of `{key}`")),
+        RunProgress::Holding(lock) => {
+            complain(format_args!("holds the lock of `{key}` under {}", lock.shown.token))
+        }
+        RunProgress::Exited(code) => {
             complain(format_args!(
                 "the command has ended with {code}, and the lock of `{key}` is given back"
             ));
@@ -217,7 +212,7 @@ fn says(key: &ResourceKey, stage: &Stage<'_>, verbose: bool) {
     }
 }
 
-impl FromStr for ResourceKeyArgument {
+impl FromStr for KeyArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -225,14 +220,14 @@ impl FromStr for ResourceKeyArgument {
     }
 }
 
-impl FromStr for Wait {
+impl FromStr for WaitArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "forever" => Ok(Self(LockWait::AsLongAsItTakes)),
+            "forever" => Ok(Self(WaitPolicy::Forever)),
             time => humantime::parse_duration(time)
-                .map(|wait| Self(LockWait::For(wait)))
+                .map(|wait| Self(WaitPolicy::For(wait)))
                 .map_err(|why| format!("{why}; or `forever`")),
         }
     }
@@ -246,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_grace_leaves_time_for_renewals_that_are_late() {
-        let renewals = |proves| Some(Renewals { proves, interval: SECOND });
+        let renewals = |proves| Some(RenewalSchedule { proves, interval: SECOND });
         let of = |grace: u32, proves: u32| fits(Some(grace * SECOND), renewals(proves * SECOND));
         assert!(
             of(4, 9).is_ok() && fits(None, renewals(2 * SECOND)).is_ok() && fits(Some(SECOND), None).is_ok()
@@ -261,8 +256,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_a_time_or_as_long_as_it_takes() {
-        assert!(matches!("0s".parse(), Ok(Wait(LockWait::For(Duration::ZERO)))));
-        assert!(matches!("forever".parse(), Ok(Wait(LockWait::AsLongAsItTakes))));
-        assert!("long".parse::<Wait>().is_err());
+        assert!(matches!("0s".parse(), Ok(WaitArg(WaitPolicy::For(Duration::ZERO)))));
+        assert!(matches!("forever".parse(), Ok(WaitArg(WaitPolicy::Forever))));
+        assert!("long".parse::<WaitArg>().is_err());
     }
 }

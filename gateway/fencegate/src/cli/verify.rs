@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
-use fencegate_http::upstream::tls::Secured;
+use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_policies::plan;
 use hyper::header::HeaderName;
 
@@ -12,12 +12,12 @@ use super::{
     out::{complain, failed, say},
 };
 use crate::verify::{
-    self, Names, Trouble, cases,
-    effects::{Pick, Sight},
-    report::{Counts, Played, json, junit, text},
-    service::{Deadlines, FieldNames, Probe, Reach, Service, Sharing},
+    self, KeyForm, VerifyError, cases,
+    effects::{EffectSelector, EffectSource},
+    report::{CaseReport, ResultCounts, json, junit, text},
+    service::{DeadlineSupport, FieldNameForm, KeysPerRequest, Probe, Service, Sharing},
     socket::Instance,
-    stamp::{Fields, Form},
+    stamp::{ComparedField, TokenFields},
     template::Template,
 };
 
@@ -34,7 +34,7 @@ database that is thrown away. A floor that is raised above these tokens would re
         --observe 'GET /v1/accounts/{key}' --pick /balance";
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct VerifyArgs {
     /// The address of the service: `http://host:port` or `https://host`, with a path if need be. A second one is
     /// another instance with the same database.
     #[arg(value_name = "URL", required_unless_present = "list")]
@@ -66,8 +66,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     settle: Duration,
     /// The field that the service compares: `Fencing-Token` or `Fencing-Number`.
-    #[arg(long, value_enum, default_value_t = Compared::Field, value_name = "WHAT")]
-    token: Compared,
+    #[arg(long, value_enum, default_value_t = TokenForm::Field, value_name = "WHAT")]
+    token: TokenForm,
     /// The service's own name for `Fencing-Token`.
     #[arg(long, value_name = "NAME", default_value = "fencing-token", hide_default_value = true)]
     token_field: HeaderName,
@@ -79,7 +79,7 @@ pub(super) struct Arguments {
     fencing_key: String,
     /// How many keys a request is about. Default: `several` if the request names `{other}`.
     #[arg(long, value_enum, value_name = "HOW MANY")]
-    keys: Option<HowMany>,
+    keys: Option<InstanceCount>,
     /// Use keys of digits only.
     #[arg(long)]
     numeric_keys: bool,
@@ -147,7 +147,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Compared {
+enum TokenForm {
     /// `Fencing-Token`: a new token must be greater.
     Field,
     /// `Fencing-Number`: must not be smaller.
@@ -155,7 +155,7 @@ enum Compared {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum HowMany {
+enum InstanceCount {
     One,
     Several,
 }
@@ -167,7 +167,7 @@ enum Format {
     Junit,
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
+pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
     if arguments.list {
         return say(listed());
     }
@@ -175,7 +175,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
         complain(format_args!("error: {why}"));
         ExitCode::from(USAGE)
     })?;
-    let names = if arguments.numeric_keys { Names::Numbers } else { Names::Words };
+    let names = if arguments.numeric_keys { KeyForm::Numeric } else { KeyForm::Alphanumeric };
     let mut written = Ok(());
     let mut tell = |told: String| {
         if written.is_ok() && arguments.format == Format::Text {
@@ -183,12 +183,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
         }
     };
     tell(text::head(&service));
-    let report = verify::verify(&service, names, |entry: &Played| tell(text::entry(entry)));
+    let report = verify::verify(&service, names, |entry: &CaseReport| tell(text::entry(entry)));
     let report = report.map_err(|trouble| {
         let code = match trouble {
-            Trouble::Unreachable { .. } => ExitCode::from(UNREACHABLE),
-            Trouble::Gateway { .. } => ExitCode::from(USAGE),
-            Trouble::Runtime(_) => return failed(&trouble),
+            VerifyError::Unreachable { .. } => ExitCode::from(UNREACHABLE),
+            VerifyError::Gateway { .. } => ExitCode::from(USAGE),
+            VerifyError::Runtime(_) => return failed(&trouble),
         };
         failed(&trouble);
         code
@@ -202,12 +202,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), ExitCode> {
     written
 }
 
-fn verdict(counts: Counts) -> Result<(), ExitCode> {
+fn verdict(counts: ResultCounts) -> Result<(), ExitCode> {
     match counts {
-        Counts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
-        Counts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
+        ResultCounts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
+        ResultCounts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
         // A case that was not played is no reason to trust a service.
-        Counts { passed: 0, .. } => Err(ExitCode::from(UNDECIDED)),
+        ResultCounts { passed: 0, .. } => Err(ExitCode::from(UNDECIDED)),
         _ => Ok(()),
     }
 }
@@ -219,7 +219,7 @@ fn listed() -> String {
 }
 
 /// The service as the command line describes it, or why the description makes no sense.
-fn service(arguments: &Arguments) -> Result<Service, String> {
+fn service(arguments: &VerifyArgs) -> Result<Service, String> {
     let body = text_of(arguments.body.as_deref())?;
     let template =
         |line: &str, body: &str| Template::new(line, &arguments.fields, body).map_err(|bad| bad.to_string());
@@ -247,8 +247,8 @@ fn service(arguments: &Arguments) -> Result<Service, String> {
         fencing_key: arguments.fencing_key.clone(),
         sharing: if arguments.shared { Sharing::TwoMarks } else { Sharing::Exclusive },
         reach,
-        names: if arguments.folded_names { FieldNames::Folded } else { FieldNames::Spelled },
-        deadlines: if arguments.not_after { Deadlines::Enforced } else { Deadlines::Unclaimed },
+        names: if arguments.folded_names { FieldNameForm::Folded } else { FieldNameForm::Spelled },
+        deadlines: if arguments.not_after { DeadlineSupport::Enforced } else { DeadlineSupport::Unclaimed },
         probe,
         sight: sight(arguments, &template)?,
         remember: arguments.remember,
@@ -260,16 +260,18 @@ fn service(arguments: &Arguments) -> Result<Service, String> {
     })
 }
 
-fn reach(arguments: &Arguments, write: &Template) -> Result<Reach, String> {
+fn reach(arguments: &VerifyArgs, write: &Template) -> Result<KeysPerRequest, String> {
     match (arguments.keys, write.names_two_keys()) {
-        (Some(HowMany::One), true) => Err("the request names `{other}`: leave out `--keys one`".to_owned()),
-        (Some(HowMany::One) | None, false) => Ok(Reach::One),
-        (Some(HowMany::Several), _) | (None, true) => Ok(Reach::Several),
+        (Some(InstanceCount::One), true) => {
+            Err("the request names `{other}`: leave out `--keys one`".to_owned())
+        }
+        (Some(InstanceCount::One) | None, false) => Ok(KeysPerRequest::One),
+        (Some(InstanceCount::Several), _) | (None, true) => Ok(KeysPerRequest::Several),
     }
 }
 
 /// A guard sends none of the fields of a request with its question, so neither does this.
-fn probe(arguments: &Arguments, write: &Template) -> Result<Option<Probe>, String> {
+fn probe(arguments: &VerifyArgs, write: &Template) -> Result<Option<Probe>, String> {
     let Some(path) = arguments.probe.as_deref() else { return Ok(None) };
     let ask = Template::new(&format!("GET {path}"), &[], "").map_err(|bad| format!("`--probe`: {bad}"))?;
     if !ask.names_operations() {
@@ -286,7 +288,7 @@ fn probe(arguments: &Arguments, write: &Template) -> Result<Option<Probe>, Strin
     Ok(Some(Probe { ask, done: arguments.done.clone(), not_done: arguments.not_done.clone() }))
 }
 
-fn checked(arguments: &Arguments) -> Result<(), String> {
+fn checked(arguments: &VerifyArgs) -> Result<(), String> {
     let unknown = |name: &&String| !cases::all().any(|case| case.name == **name);
     if let Some(name) = arguments.only.iter().find(unknown) {
         return Err(format!("no case is called `{name}`: `fencegate verify --list` names them"));
@@ -300,42 +302,44 @@ fn checked(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-fn instances(arguments: &Arguments) -> Result<Vec<Instance>, String> {
-    let tls = plan::Tls { ca_file: arguments.ca_file.clone(), ..plan::Tls::default() };
+fn instances(arguments: &VerifyArgs) -> Result<Vec<Instance>, String> {
+    let tls = plan::ClientTls { ca_file: arguments.ca_file.clone(), ..plan::ClientTls::default() };
     let secured =
-        arguments.service.iter().any(|url| url.starts_with("https://")).then(|| Secured::open(&tls));
+        arguments.service.iter().any(|url| url.starts_with("https://")).then(|| UpstreamTls::open(&tls));
     let secured =
         secured.transpose().map_err(|bad| format!("speak TLS: {}", fencegate_process::said::causes(&bad)))?;
-    let secured = Arc::new(secured.unwrap_or_else(Secured::closed));
+    let secured = Arc::new(secured.unwrap_or_else(UpstreamTls::closed));
     let parsed = arguments.service.iter().map(|url| Instance::parse(url, || secured.clone()));
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
 }
 
-fn fields(arguments: &Arguments) -> Fields {
+fn fields(arguments: &VerifyArgs) -> TokenFields {
     let form = match arguments.token {
-        Compared::Field => Form::Token,
-        Compared::Number => Form::Number,
+        TokenForm::Field => ComparedField::Token,
+        TokenForm::Number => ComparedField::Number,
     };
-    Fields { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
+    TokenFields { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
 }
 
 fn sight(
-    arguments: &Arguments,
+    arguments: &VerifyArgs,
     template: &dyn Fn(&str, &str) -> Result<Template, String>,
-) -> Result<Sight, String> {
+) -> Result<EffectSource, String> {
     if let Some(file) = &arguments.effects_file {
-        return Ok(Sight::File(file.clone()));
+        return Ok(EffectSource::File(file.clone()));
     }
-    let Some(observe) = &arguments.observe else { return Ok(Sight::Answers) };
+    let Some(observe) = &arguments.observe else { return Ok(EffectSource::Answers) };
     let pick = match (&arguments.pick, &arguments.count) {
         (Some(pointer), _) if !pointer.is_empty() && !pointer.starts_with('/') => {
             return Err(format!("`{pointer}` is no JSON pointer: write `/balance`"));
         }
-        (Some(pointer), _) => Pick::Pointer(pointer.clone()),
-        (None, Some(expression)) => Pick::count(expression).map_err(|bad| format!("`--count`: {bad}"))?,
-        (None, None) => Pick::Whole,
+        (Some(pointer), _) => EffectSelector::Pointer(pointer.clone()),
+        (None, Some(expression)) => {
+            EffectSelector::count(expression).map_err(|bad| format!("`--count`: {bad}"))?
+        }
+        (None, None) => EffectSelector::Whole,
     };
-    Ok(Sight::Observe { ask: template(observe, "")?, pick })
+    Ok(EffectSource::Observe { ask: template(observe, "")?, pick })
 }
 
 fn text_of(given: Option<&str>) -> Result<String, String> {

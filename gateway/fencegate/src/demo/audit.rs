@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::payer::{Receipt, Told};
+use super::payer::{PaymentOutcome, PaymentResult};
 
 /// One execution in the ledger's record.
 #[derive(Debug, Clone, Deserialize)]
@@ -44,13 +44,14 @@ pub(super) struct Audit {
 const INITIAL: i64 = 1_000_000;
 
 impl Audit {
-    pub(super) fn of(executions: &[Execution], receipts: &[Receipt], balances: &Balances) -> Self {
+    pub(super) fn of(executions: &[Execution], receipts: &[PaymentResult], balances: &Balances) -> Self {
         let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
-        let count =
-            |wanted: fn(&Told) -> bool| receipts.iter().filter(|receipt| wanted(&receipt.told)).count();
+        let count = |wanted: fn(&PaymentOutcome) -> bool| {
+            receipts.iter().filter(|receipt| wanted(&receipt.told)).count()
+        };
         Self {
-            payments: count(|told| matches!(told, Told::Done { .. })),
-            unknown: count(|told| matches!(told, Told::Unknown(_))),
+            payments: count(|told| matches!(told, PaymentOutcome::Done { .. })),
+            unknown: count(|told| matches!(told, PaymentOutcome::Unknown(_))),
             executed_twice: executed_twice(&effective),
             overlaps: by_key(&effective).values().map(|of_key| overlaps(of_key)).sum(),
             stale_executed: by_key(&effective).values().map(|of_key| stale(of_key)).sum(),
@@ -63,15 +64,19 @@ impl Audit {
 
 /// One account: its balance, and the balance that its acknowledged payments should give. In cents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Statement {
+pub(super) struct AccountStatement {
     pub(super) account: String,
     pub(super) began: i64,
     pub(super) has: i64,
     pub(super) should_have: i64,
 }
 
-impl Statement {
-    pub(super) fn of_all(executions: &[Execution], receipts: &[Receipt], balances: &Balances) -> Vec<Self> {
+impl AccountStatement {
+    pub(super) fn of_all(
+        executions: &[Execution],
+        receipts: &[PaymentResult],
+        balances: &Balances,
+    ) -> Vec<Self> {
         let effective: Vec<&Execution> = executions.iter().filter(|execution| execution.effective).collect();
         let of = |(account, has): (&String, &i64)| Self {
             account: account.clone(),
@@ -144,12 +149,12 @@ fn stale(of_key: &[&Execution]) -> usize {
 }
 
 /// The balance that a client may expect. For a payment with an unknown outcome the ledger's record counts.
-fn expected(account: &str, receipts: &[Receipt], effective: &[&Execution]) -> i64 {
+fn expected(account: &str, receipts: &[PaymentResult], effective: &[&Execution]) -> i64 {
     let of_account = receipts.iter().filter(|receipt| receipt.payment.account == account);
-    let changes = of_account.map(|Receipt { payment, told }| match told {
-        Told::Done { .. } => payment.change,
-        Told::Refused(_) => 0,
-        Told::Unknown(_) => {
+    let changes = of_account.map(|PaymentResult { payment, told }| match told {
+        PaymentOutcome::Done { .. } => payment.change,
+        PaymentOutcome::Refused(_) => 0,
+        PaymentOutcome::Unknown(_) => {
             let executed = effective.iter().find(|execution| execution.operation == payment.operation);
             executed.map_or(0, |execution| execution.change)
         }
@@ -175,21 +180,22 @@ mod tests {
         }
     }
 
-    fn receipt(operation: &str, told: Told) -> Receipt {
+    fn receipt(operation: &str, told: PaymentOutcome) -> PaymentResult {
         let payment = Payment { operation: operation.to_owned(), account: "alice".to_owned(), change: -10 };
-        Receipt { payment, told }
+        PaymentResult { payment, told }
     }
 
     fn balance(cents: i64) -> Balances {
         [("alice".to_owned(), cents)].into()
     }
 
-    const DONE: Told = Told::Done { token: None };
+    const DONE: PaymentOutcome = PaymentOutcome::Done { token: None };
 
     #[test]
     fn a_clean_history_has_nothing_to_find() {
         let executions = [execution(1, "a", "v1-1", (0, 5)), execution(2, "b", "v1-2", (5, 9))];
-        let receipts = [receipt("a", DONE), receipt("b", DONE), receipt("c", Told::Refused(String::new()))];
+        let receipts =
+            [receipt("a", DONE), receipt("b", DONE), receipt("c", PaymentOutcome::Refused(String::new()))];
         let expected = Audit { payments: 2, balance_ok: true, ..Audit::default() };
         assert_eq!(Audit::of(&executions, &receipts, &balance(999_980)), expected);
         assert_eq!(sample_of_tokens(&executions, "account/alice"), ["v1-1", "v1-2"]);
@@ -217,7 +223,7 @@ mod tests {
     #[test]
     fn a_statement_says_what_is_missing() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
-        let statements = Statement::of_all(&executions, &[receipt("a", DONE)], &balance(999_965));
+        let statements = AccountStatement::of_all(&executions, &[receipt("a", DONE)], &balance(999_965));
         let [alice] = &*statements else { panic!("{statements:?}") };
         assert_eq!(
             (alice.began, alice.has, alice.should_have, alice.off()),
@@ -237,7 +243,7 @@ mod tests {
     #[test]
     fn an_unknown_payment_counts_as_the_ledger_says() {
         let executions = [execution(1, "a", "v1-1", (0, 5))];
-        let receipts = ["a", "b"].map(|operation| receipt(operation, Told::Unknown(String::new())));
+        let receipts = ["a", "b"].map(|operation| receipt(operation, PaymentOutcome::Unknown(String::new())));
         let found = Audit::of(&executions, &receipts, &balance(999_990));
         assert_eq!(found, Audit { unknown: 2, balance_ok: true, ..Audit::default() });
     }

@@ -17,16 +17,16 @@ pub use rustix::process::Signal;
 /// spawned it ends, so all children are spawned by one thread that ends with the process. It leads a process group
 /// of its own, so that Ctrl-C in a terminal reaches us alone and we decide in which order things stop.
 #[derive(Debug)]
-pub struct Child {
+pub struct ChildProcess {
     process: Mutex<process::Child>,
     pid: u32,
-    output: Arc<Output>,
+    output: Arc<OutputBuffer>,
 }
 
 /// The line did not come. `log` has the output of the child.
 #[derive(Debug, thiserror::Error)]
 #[error("{} after {waited:?}; it said:\n{log}", if *.ended { "the process ended without the line" } else { "no such line" })]
-pub struct Timeout {
+pub struct OutputTimeoutError {
     pub waited: Duration,
     /// The child has closed its output, so no further line can come.
     pub ended: bool,
@@ -35,9 +35,9 @@ pub struct Timeout {
 
 /// A position in the output of a child. Lines before it are ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor(u64);
+pub struct OutputCursor(u64);
 
-impl Child {
+impl ChildProcess {
     /// Starts `program` with `arguments`, standard input closed, both outputs kept.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Child {
             }
             _ => error,
         })?;
-        let output = Arc::new(Output::default());
+        let output = Arc::new(OutputBuffer::default());
         output.read_in_background(process.stdout.take().expect("piped above"));
         output.read_in_background(process.stderr.take().expect("piped above"));
         Ok(Self { pid: process.id(), process: Mutex::new(process), output })
@@ -71,8 +71,12 @@ impl Child {
     ///
     /// # Errors
     /// [`Timeout`] when it did not come in time, and at once when the child can say nothing any more.
-    pub fn wait_line(&self, wanted: impl Fn(&str) -> bool, timeout: Duration) -> Result<String, Timeout> {
-        self.wait_line_after(Cursor::default(), wanted, timeout)
+    pub fn wait_line(
+        &self,
+        wanted: impl Fn(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<String, OutputTimeoutError> {
+        self.wait_line_after(OutputCursor::default(), wanted, timeout)
     }
 
     /// Like [`Child::wait_line`], for the lines that came after `start` was taken.
@@ -81,17 +85,17 @@ impl Child {
     /// As [`Child::wait_line`].
     pub fn wait_line_after(
         &self,
-        start: Cursor,
+        start: OutputCursor,
         wanted: impl Fn(&str) -> bool,
         timeout: Duration,
-    ) -> Result<String, Timeout> {
+    ) -> Result<String, OutputTimeoutError> {
         self.output.wait_line(start, wanted, timeout)
     }
 
     /// The end of the output so far.
-    pub fn cursor(&self) -> Cursor {
+    pub fn cursor(&self) -> OutputCursor {
         let lines = self.output.lines();
-        Cursor(lines.dropped + lines.kept.len() as u64)
+        OutputCursor(lines.dropped + lines.kept.len() as u64)
     }
 
     /// The output so far, both streams in the order in which they were read; the oldest lines may be gone.
@@ -143,7 +147,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let mut process = self.process();
         // Both calls fail only if the child has ended.
@@ -151,14 +155,14 @@ impl Drop for Child {
     }
 }
 
-type Spawned = io::Result<process::Child>;
+type SpawnResult = io::Result<process::Child>;
 
 /// The kernel sends the parent-death signal when the spawning thread ends, not when the process does. A test thread
 /// or a runtime worker would take its children along.
-fn from_the_lasting_thread(command: Command) -> Spawned {
-    static SPAWNER: OnceLock<mpsc::Sender<(Command, mpsc::Sender<Spawned>)>> = OnceLock::new();
+fn from_the_lasting_thread(command: Command) -> SpawnResult {
+    static SPAWNER: OnceLock<mpsc::Sender<(Command, mpsc::Sender<SpawnResult>)>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
-        let (jobs, inbox) = mpsc::channel::<(Command, mpsc::Sender<Spawned>)>();
+        let (jobs, inbox) = mpsc::channel::<(Command, mpsc::Sender<SpawnResult>)>();
         let serve = move || {
             for (mut command, answer) in inbox {
                 // The caller waits below for the answer.
@@ -179,20 +183,20 @@ const KEPT: usize = 4000;
 const LONGEST: u64 = 16 * 1024;
 
 #[derive(Debug, Default)]
-struct Output {
-    lines: Mutex<Lines>,
+struct OutputBuffer {
+    lines: Mutex<LineBuffer>,
     grown: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct LineBuffer {
     kept: VecDeque<String>,
     dropped: u64,
     /// The streams that are still open.
     readers: usize,
 }
 
-impl Output {
+impl OutputBuffer {
     fn read_in_background(self: &Arc<Self>, stream: impl Read + Send + 'static) {
         self.lines().readers += 1;
         let output = Arc::clone(self);
@@ -222,10 +226,10 @@ impl Output {
 
     fn wait_line(
         &self,
-        start: Cursor,
+        start: OutputCursor,
         wanted: impl Fn(&str) -> bool,
         timeout: Duration,
-    ) -> Result<String, Timeout> {
+    ) -> Result<String, OutputTimeoutError> {
         let began = Instant::now();
         let mut next = start.0;
         let mut lines = self.lines();
@@ -237,19 +241,19 @@ impl Output {
             next = lines.dropped + lines.kept.len() as u64;
             let (waited, ended) = (began.elapsed(), lines.readers == 0);
             if ended || waited >= timeout {
-                return Err(Timeout { waited, ended, log: lines.text() });
+                return Err(OutputTimeoutError { waited, ended, log: lines.text() });
             }
             lines =
                 self.grown.wait_timeout(lines, timeout - waited).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn lines(&self) -> MutexGuard<'_, LineBuffer> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lines {
+impl LineBuffer {
     fn text(&self) -> String {
         self.kept.iter().fold(String::new(), |text, line| text + line + "\n")
     }
@@ -261,8 +265,8 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(10);
 
-    fn shell(script: &str) -> Child {
-        Child::spawn("sh", ["-c", script]).expect("setpriv and sh")
+    fn shell(script: &str) -> ChildProcess {
+        ChildProcess::spawn("sh", ["-c", script]).expect("setpriv and sh")
     }
 
     fn exists(pid: u32) -> bool {
@@ -310,7 +314,7 @@ mod tests {
     fn the_log_is_bounded_and_its_cursor_survives_the_dropping() {
         let child = shell("seq 1 10000; sleep 0.1; echo end");
         assert_eq!(child.wait_line(|line| line == "end", SOON).unwrap(), "end");
-        assert_eq!(child.cursor(), Cursor(10001));
+        assert_eq!(child.cursor(), OutputCursor(10001));
         assert!(child.log().lines().count() <= KEPT);
     }
 

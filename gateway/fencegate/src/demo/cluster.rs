@@ -10,45 +10,45 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    child::{Child, Signal},
-    not_played::NotPlayed,
-    options::Level,
+    child::{ChildProcess, Signal},
+    not_played::DemoError,
+    options::DemoLevel,
     policy,
-    zookeeper::{PrivateZooKeeper, Settings},
+    zookeeper::{PrivateZooKeeper, ZooKeeperConfig},
 };
 use crate::demo::relay::Relay;
 
 /// All processes. Dropping it ends them, in the order of the fields.
 pub(super) struct Cluster {
-    pub(super) gateways: [Gateway; 2],
+    pub(super) gateways: [GatewayInstance; 2],
     /// Stands between the first gateway and the guard or ledger. The second gateway has a direct way.
     pub(super) relay: Relay,
     /// Only at level `guard`.
-    pub(super) guard: Option<Guard>,
-    pub(super) ledger: Ledger,
+    pub(super) guard: Option<GuardInstance>,
+    pub(super) ledger: LedgerInstance,
     pub(super) zookeeper: PrivateZooKeeper,
     pub(super) version: String,
     folder: TempDir,
 }
 
-pub(super) struct Gateway {
+pub(super) struct GatewayInstance {
     pub(super) name: &'static str,
-    pub(super) process: Child,
+    pub(super) process: ChildProcess,
     /// The address for clients.
     pub(super) public: SocketAddr,
     /// The address of `/ready` and `/metrics`.
     pub(super) admin: SocketAddr,
 }
 
-pub(super) struct Guard {
-    pub(super) process: Child,
+pub(super) struct GuardInstance {
+    pub(super) process: ChildProcess,
     /// The address for gateways.
     pub(super) public: SocketAddr,
     pub(super) admin: SocketAddr,
 }
 
-pub(super) struct Ledger {
-    pub(super) process: Child,
+pub(super) struct LedgerInstance {
+    pub(super) process: ChildProcess,
     pub(super) address: SocketAddr,
 }
 
@@ -60,17 +60,17 @@ impl Cluster {
     ///
     /// # Errors
     /// [`NotPlayed`] names the process that did not start, and its output.
-    pub(super) fn start(level: Level) -> Result<Self, NotPlayed> {
+    pub(super) fn start(level: DemoLevel) -> Result<Self, DemoError> {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;
         // A power failure would end the demo in any case, so nothing waits for the disk.
-        let settings = Settings { tick: policy::TICK, ..Settings::default() };
+        let settings = ZooKeeperConfig { tick: policy::TICK, ..ZooKeeperConfig::default() };
         let zookeeper = PrivateZooKeeper::start(&folder.path().join("zookeeper"), settings)?;
         let version = zookeeper.version()?;
 
-        let ledger = Ledger::start(&own, folder.path(), level)?;
-        let key = (level == Level::Guard).then(|| make_key(&own, folder.path())).transpose()?;
-        let write = |name, upstream| -> Result<PathBuf, NotPlayed> {
+        let ledger = LedgerInstance::start(&own, folder.path(), level)?;
+        let key = (level == DemoLevel::Guard).then(|| make_key(&own, folder.path())).transpose()?;
+        let write = |name, upstream| -> Result<PathBuf, DemoError> {
             let file = folder.path().join(format!("{name}.yaml"));
             fs::write(&file, policy::gateway(name, level, zookeeper.address(), upstream, key.as_deref()))?;
             Ok(file)
@@ -79,15 +79,17 @@ impl Cluster {
         let placeholder = write("installation", ledger.address)?;
         command(&own, &["era", "init", "-c"], &[&placeholder])?;
         let guard = match &key {
-            Some(key) => Some(Guard::start(&own, folder.path(), &placeholder, key, ledger.address)?),
+            Some(key) => Some(GuardInstance::start(&own, folder.path(), &placeholder, key, ledger.address)?),
             None => None,
         };
         let upstream = guard.as_ref().map_or(ledger.address, |guard| guard.public);
         let relay = Relay::start(upstream)?;
         let first = write("gateway-1", relay.address())?;
         let second = write("gateway-2", upstream)?;
-        let gateways =
-            [Gateway::start("gateway-1", &own, &first)?, Gateway::start("gateway-2", &own, &second)?];
+        let gateways = [
+            GatewayInstance::start("gateway-1", &own, &first)?,
+            GatewayInstance::start("gateway-2", &own, &second)?,
+        ];
         Ok(Self { gateways, relay, guard, ledger, zookeeper, version, folder })
     }
 
@@ -120,9 +122,9 @@ impl Cluster {
     }
 }
 
-impl Ledger {
+impl LedgerInstance {
     /// The sample service beside our own binary, as cargo builds both, or where a package installs it.
-    fn program(own: &Path) -> Result<PathBuf, NotPlayed> {
+    fn program(own: &Path) -> Result<PathBuf, DemoError> {
         let beside = own.with_file_name("fencegate-ledger");
         if beside.is_file() {
             return Ok(beside);
@@ -132,42 +134,42 @@ impl Ledger {
         if installed.is_file() {
             Ok(installed)
         } else {
-            Err(NotPlayed::NoLedger(beside.display().to_string()))
+            Err(DemoError::NoLedger(beside.display().to_string()))
         }
     }
 
-    fn start(own: &Path, folder: &Path, level: Level) -> Result<Self, NotPlayed> {
+    fn start(own: &Path, folder: &Path, level: DemoLevel) -> Result<Self, DemoError> {
         let program = Self::program(own)?;
         let compare = match level {
-            Level::Unfenced | Level::None | Level::Guard => "off",
-            Level::Upstream => "token",
+            DemoLevel::Unfenced | DemoLevel::None | DemoLevel::Guard => "off",
+            DemoLevel::Upstream => "token",
         };
         let database = folder.join("ledger.sqlite");
         let arguments = ["--compare", compare, "--database"].map(Path::new);
-        let process = Child::spawn(&program, arguments.into_iter().chain([database.as_path()]))?;
+        let process = ChildProcess::spawn(&program, arguments.into_iter().chain([database.as_path()]))?;
         let address = said(&process, "the ledger", |line| line["listening"].as_str()?.parse().ok())?;
         Ok(Self { process, address })
     }
 }
 
-impl Gateway {
-    fn start(name: &'static str, own: &Path, policy: &Path) -> Result<Self, NotPlayed> {
+impl GatewayInstance {
+    fn start(name: &'static str, own: &Path, policy: &Path) -> Result<Self, DemoError> {
         let arguments = ["run", "--log-format", "json", "-c"].map(Path::new);
-        let process = Child::spawn(own, arguments.into_iter().chain([policy]))?;
+        let process = ChildProcess::spawn(own, arguments.into_iter().chain([policy]))?;
         let public = said(&process, name, |line| address_of("public", line))?;
         let admin = said(&process, name, |line| address_of("admin", line))?;
         Ok(Self { name, process, public, admin })
     }
 }
 
-impl Guard {
+impl GuardInstance {
     fn start(
         own: &Path,
         folder: &Path,
         policy: &Path,
         key: &Path,
         ledger: SocketAddr,
-    ) -> Result<Self, NotPlayed> {
+    ) -> Result<Self, DemoError> {
         let public_keys = folder.join("ticket-keys.json");
         fs::write(&public_keys, command(own, &["keys", "public"], &[key])?)?;
         let file = folder.join("guard.yaml");
@@ -180,7 +182,7 @@ impl Guard {
             vec!["guard", "--log-format", "json", "--init", "--floor", &floor, "--ensemble", &ensemble, "-c"];
         let file = file.display().to_string();
         arguments.push(&file);
-        let process = Child::spawn(own, arguments)?;
+        let process = ChildProcess::spawn(own, arguments)?;
         let admin = said(&process, "the guard", |line| address_of("admin", line))?;
         let public = said(&process, "the guard", |line| address_of("guard", line))?;
         Ok(Self { process, public, admin })
@@ -188,27 +190,27 @@ impl Guard {
 }
 
 /// Makes the key that both gateways sign tickets with.
-fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, NotPlayed> {
+fn make_key(own: &Path, folder: &Path) -> Result<PathBuf, DemoError> {
     let key = folder.join("ticket-key.json");
     command(own, &["keys", "new"], &[&key]).map(|_| key)
 }
 
 /// Runs the binary to its end, as an operator would, and returns its output.
-fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, NotPlayed> {
+fn command(own: &Path, words: &[&str], files: &[&Path]) -> Result<Vec<u8>, DemoError> {
     let output = std::process::Command::new(own).args(words).args(files).output()?;
     if output.status.success() {
         return Ok(output.stdout);
     }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(NotPlayed::NotUp { who: format!("`fencegate {}`", words.join(" ")), said })
+    Err(DemoError::NotStarted { who: format!("`fencegate {}`", words.join(" ")), said })
 }
 
 /// Waits for a line of JSON in which `read` finds what it looks for.
-fn said<T>(process: &Child, who: &str, read: impl Fn(&Value) -> Option<T>) -> Result<T, NotPlayed> {
+fn said<T>(process: &ChildProcess, who: &str, read: impl Fn(&Value) -> Option<T>) -> Result<T, DemoError> {
     let read = |line: &str| serde_json::from_str(line).ok().as_ref().and_then(&read);
     match process.wait_line(|line| read(line).is_some(), UP_WITHIN) {
         Ok(line) => Ok(read(&line).expect("the line was chosen for it")),
-        Err(timeout) => Err(NotPlayed::NotUp { who: who.to_owned(), said: timeout.to_string() }),
+        Err(timeout) => Err(DemoError::NotStarted { who: who.to_owned(), said: timeout.to_string() }),
     }
 }
 

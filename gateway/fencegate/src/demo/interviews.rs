@@ -6,14 +6,14 @@ use hyper::StatusCode;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{audit::Execution, cluster::Cluster, not_played::NotPlayed};
+use super::{audit::Execution, cluster::Cluster, not_played::DemoError};
 use crate::json_client::JsonClient;
 
 /// The time limit for steps that take milliseconds, on a machine that may be busy.
 pub(super) const SOON: Duration = Duration::from_secs(15);
 
 /// All executions, collected from the pages of the ledger.
-pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>, NotPlayed> {
+pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>, DemoError> {
     let mut executions: Vec<Execution> = Vec::new();
     loop {
         let after = executions.last().map_or(0, |execution| execution.sequence);
@@ -27,7 +27,7 @@ pub(super) async fn executions(ledger: &mut JsonClient) -> Result<Vec<Execution>
 }
 
 /// Waits until the gateway has counted a client that left before its answer (status 499).
-pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), NotPlayed> {
+pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), DemoError> {
     let deadline = Instant::now() + SOON;
     let mut admin = JsonClient::of(admin);
     while Instant::now() < deadline {
@@ -37,11 +37,11 @@ pub(super) async fn until_hung_up(admin: SocketAddr) -> Result<(), NotPlayed> {
         }
         sleep(Duration::from_millis(10)).await;
     }
-    Err(NotPlayed::Late("the client's hanging up"))
+    Err(DemoError::Late("the client's hanging up"))
 }
 
 /// The number of sessions of both gateways that were lost.
-pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, NotPlayed> {
+pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, DemoError> {
     let mut lost = 0;
     for gateway in &cluster.gateways {
         let metrics = get(&mut JsonClient::of(gateway.admin), "/metrics").await?;
@@ -53,7 +53,7 @@ pub(super) async fn sessions_lost(cluster: &Cluster) -> Result<u64, NotPlayed> {
 }
 
 /// Waits until a gateway is ready again: after its pause it has to notice the lost session and get a new one.
-pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), NotPlayed> {
+pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), DemoError> {
     let deadline = Instant::now() + 2 * SOON;
     let mut admin = JsonClient::of(admin);
     loop {
@@ -66,11 +66,11 @@ pub(super) async fn until_ready(admin: SocketAddr) -> Result<(), NotPlayed> {
 }
 
 /// Gets a document that must exist.
-pub(super) async fn get(client: &mut JsonClient, path: &str) -> Result<Value, NotPlayed> {
+pub(super) async fn get(client: &mut JsonClient, path: &str) -> Result<Value, DemoError> {
     let (address, path) = (client.address(), path.to_owned());
     match client.get(&path, Duration::from_secs(10)).await {
         Ok(answer) if answer.status == StatusCode::OK => Ok(answer.body),
-        Ok(answer) => Err(NotPlayed::Unexpected { address, path, said: answer.status.to_string() }),
-        Err(source) => Err(NotPlayed::Unanswered { address, path, source }),
+        Ok(answer) => Err(DemoError::Unexpected { address, path, said: answer.status.to_string() }),
+        Err(source) => Err(DemoError::Unanswered { address, path, source }),
     }
 }

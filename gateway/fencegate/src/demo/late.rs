@@ -6,20 +6,20 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::not_played::NotPlayed;
+use super::not_played::DemoError;
 use crate::demo::interviews::{SOON, executions, get};
 use crate::json_client::JsonClient;
 
 /// What happened to the late bytes.
 #[derive(Debug)]
-pub(super) enum Late {
+pub(super) enum LateWriteOutcome {
     Refused { presented: String, newest: String },
     Executed { token: String },
-    Nowhere,
+    NotFound,
 }
 
 /// The process that compares tokens and reports its latest refusal.
-pub(super) enum Judge<'a> {
+pub(super) enum TokenChecker<'a> {
     /// The guard refuses the late bytes before the ledger sees them. It reports the account.
     Guard { guard: &'a mut JsonClient, account: &'a str },
     /// The ledger compares tokens itself. It reports the operation of the late bytes.
@@ -28,10 +28,10 @@ pub(super) enum Judge<'a> {
 
 /// Asks until there is a refusal of the late bytes or a second execution.
 pub(super) async fn late(
-    mut judge: Judge<'_>,
+    mut judge: TokenChecker<'_>,
     ledger: &mut JsonClient,
     operation: &str,
-) -> Result<Late, NotPlayed> {
+) -> Result<LateWriteOutcome, DemoError> {
     let deadline = Instant::now() + SOON;
     while Instant::now() < deadline {
         if let Some(late) = judge.refused(ledger, operation).await? {
@@ -42,12 +42,16 @@ pub(super) async fn late(
         }
         sleep(Duration::from_millis(20)).await;
     }
-    Ok(Late::Nowhere)
+    Ok(LateWriteOutcome::NotFound)
 }
 
-impl Judge<'_> {
+impl TokenChecker<'_> {
     /// The latest refusal, if it concerns the late bytes.
-    async fn refused(&mut self, ledger: &mut JsonClient, operation: &str) -> Result<Option<Late>, NotPlayed> {
+    async fn refused(
+        &mut self,
+        ledger: &mut JsonClient,
+        operation: &str,
+    ) -> Result<Option<LateWriteOutcome>, DemoError> {
         let (latest, is_of_the_late) = match self {
             Self::Guard { guard, account } => {
                 let latest = get(guard, "/api/v1/refusals").await?["latest"].take();
@@ -60,16 +64,23 @@ impl Judge<'_> {
                 (latest, is_of_the_late)
             }
         };
-        let late =
-            || Late::Refused { presented: text(&latest["presented"]), newest: text(&latest["newest"]) };
+        let late = || LateWriteOutcome::Refused {
+            presented: text(&latest["presented"]),
+            newest: text(&latest["newest"]),
+        };
         Ok(is_of_the_late.then(late))
     }
 }
 
-async fn executed_again(ledger: &mut JsonClient, operation: &str) -> Result<Option<Late>, NotPlayed> {
+async fn executed_again(
+    ledger: &mut JsonClient,
+    operation: &str,
+) -> Result<Option<LateWriteOutcome>, DemoError> {
     let executions = executions(ledger).await?;
     let mut of_operation = executions.iter().filter(|execution| execution.operation == operation).skip(1);
-    Ok(of_operation.next().map(|second| Late::Executed { token: second.token.clone().unwrap_or_default() }))
+    Ok(of_operation
+        .next()
+        .map(|second| LateWriteOutcome::Executed { token: second.token.clone().unwrap_or_default() }))
 }
 
 fn text(value: &Value) -> String {

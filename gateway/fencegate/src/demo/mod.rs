@@ -25,18 +25,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::{
     cluster::Cluster,
-    report::{Narrator, Summary},
+    report::{DemoReporter, DemoSummary},
 };
 pub use self::{
-    not_played::NotPlayed,
-    options::{DemoOptions, Level, ReportFormat},
+    not_played::DemoError,
+    options::{DemoLevel, DemoOptions, ReportFormat},
 };
 
 /// Plays the story. The exit code is 0 if every claim held; without a fence, if the accident was shown.
 ///
 /// # Errors
 /// [`NotPlayed`] when there was nothing to show.
-pub fn run(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
+pub fn run(options: DemoOptions) -> Result<ExitCode, DemoError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(play(options));
     // An interrupted start is not waited for: its children end with this process.
@@ -44,19 +44,19 @@ pub fn run(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
     code
 }
 
-async fn play(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
-    let mut interrupts = Interrupts::registered()?;
+async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
+    let mut interrupts = ShutdownSignals::registered()?;
     if options.compare {
-        let narrator = Narrator::briefly(options.format);
+        let narrator = DemoReporter::briefly(options.format);
         let summaries = tokio::select! {
             played = side_by_side::compare(&narrator) => played?,
             () = interrupts.next() => return Ok(ExitCode::from(130)),
         };
         narrator.compared(&side_by_side::table(&summaries), &summaries);
-        let held = summaries.iter().all(Summary::holds);
+        let held = summaries.iter().all(DemoSummary::holds);
         return Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let (level, narrator) = (options.level(), Narrator::of(options.format));
+    let (level, narrator) = (options.level(), DemoReporter::of(options.format));
     narrator.title(level);
     let (cluster, summary) = tokio::select! {
         played = start_and_play(level, &narrator) => played?,
@@ -76,7 +76,10 @@ async fn play(options: DemoOptions) -> Result<ExitCode, NotPlayed> {
     Ok(if summary.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn start_and_play(level: Level, narrator: &Narrator) -> Result<(Cluster, Summary), NotPlayed> {
+async fn start_and_play(
+    level: DemoLevel,
+    narrator: &DemoReporter,
+) -> Result<(Cluster, DemoSummary), DemoError> {
     let cluster = tokio::task::spawn_blocking(move || Cluster::start(level));
     let cluster = cluster.await.expect("starting neither panics nor is cancelled")?;
     narrator.introduce(&cluster);
@@ -85,12 +88,12 @@ async fn start_and_play(level: Level, narrator: &Narrator) -> Result<(Cluster, S
 }
 
 /// Ctrl-C and SIGTERM. Registered before anything is started, so that no early signal is lost.
-struct Interrupts {
+struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Interrupts {
+impl ShutdownSignals {
     fn registered() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }

@@ -3,21 +3,21 @@
 use std::{io, net::SocketAddr};
 
 use super::zookeeper;
-use crate::json_client::NoJsonAnswer;
+use crate::json_client::JsonClientError;
 
 /// Why the story could not be played to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum NotPlayed {
+pub enum DemoError {
     #[error(transparent)]
-    ZooKeeper(#[from] zookeeper::NotStarted),
+    ZooKeeper(#[from] zookeeper::StartZooKeeperError),
     #[error("`{0}` is not there: build it beside: `cargo build -p fencegate-ledger`")]
     NoLedger(String),
     #[error("{who} does not come up: {said}")]
-    NotUp { who: String, said: String },
+    NotStarted { who: String, said: String },
     #[error("{0} did not happen in time")]
     Late(&'static str),
     #[error("ask {address} for {path}")]
-    Unanswered { address: SocketAddr, path: String, source: NoJsonAnswer },
+    Unanswered { address: SocketAddr, path: String, source: JsonClientError },
     #[error("{address} answers {path} with {said}")]
     Unexpected { address: SocketAddr, path: String, said: String },
     #[error("prepare or control the processes")]

@@ -10,8 +10,8 @@ pub struct DemoOptions {
     #[arg(long)]
     pub once: bool,
     /// Who compares the tokens.
-    #[arg(long, value_enum, default_value_t = Level::Guard)]
-    pub level: Level,
+    #[arg(long, value_enum, default_value_t = DemoLevel::Guard)]
+    pub level: DemoLevel,
     /// Play the story with the lock only: the same as `--level none`.
     #[arg(long, conflicts_with = "level")]
     pub without_fence: bool,
@@ -25,7 +25,7 @@ pub struct DemoOptions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum DemoLevel {
     /// Nobody. No lock is taken either.
     Unfenced,
     /// Nobody. The lock is the only protection.
@@ -42,7 +42,7 @@ pub enum ReportFormat {
     Json,
 }
 
-impl Level {
+impl DemoLevel {
     pub(super) const ALL: [Self; 4] = [Self::Unfenced, Self::None, Self::Guard, Self::Upstream];
 
     /// The word for the level on the command line.
@@ -62,7 +62,7 @@ impl Level {
 }
 
 impl DemoOptions {
-    pub(super) fn level(self) -> Level {
-        if self.without_fence { Level::None } else { self.level }
+    pub(super) fn level(self) -> DemoLevel {
+        if self.without_fence { DemoLevel::None } else { self.level }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::json_client::{JsonAnswer, JsonClient, NoJsonAnswer};
+use crate::json_client::{JsonClient, JsonClientError, JsonResponse};
 
 /// A client's change of one account, with an operation of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub(super) struct Payment {
 
 /// The outcome of a payment, as its client knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Receipt {
+pub(super) struct PaymentResult {
     pub(super) payment: Payment,
-    pub(super) told: Told,
+    pub(super) told: PaymentOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum PaymentOutcome {
     Done {
         token: Option<String>,
     },
@@ -39,7 +39,7 @@ pub(super) enum Told {
 
 /// Many clients at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Crowd<'a> {
+pub(super) struct ClientPool<'a> {
     /// The gateways, over which the clients are spread.
     pub(super) doors: &'a [SocketAddr],
     pub(super) accounts: &'a [&'a str],
@@ -53,9 +53,9 @@ const PATIENCE: Duration = Duration::from_secs(25);
 /// The time limit for a payment with its repetitions.
 const PERSISTENCE: Duration = Duration::from_secs(30);
 
-impl Crowd<'_> {
+impl ClientPool<'_> {
     /// Returns when every client has made its payments.
-    pub(super) async fn pay(self) -> Vec<Receipt> {
+    pub(super) async fn pay(self) -> Vec<PaymentResult> {
         let mut clients = JoinSet::new();
         for client in 0..self.clients {
             let mut client_of = JsonClient::of(self.doors[client % self.doors.len()]);
@@ -73,23 +73,26 @@ impl Crowd<'_> {
 }
 
 /// Pays once. Repeats the request only while the answer says that nothing was dispatched.
-pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> Receipt {
+pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> PaymentResult {
     let deadline = Instant::now() + PERSISTENCE;
     loop {
         let answer = attempt(client, &payment).await;
         let again = match &answer {
             Ok(answer) => answer.outcome.as_deref() == Some("not-dispatched") && is_temporary(answer.status),
-            Err(unanswered) => matches!(unanswered, NoJsonAnswer::Connect(_)),
+            Err(unanswered) => matches!(unanswered, JsonClientError::Connect(_)),
         };
         if !again || Instant::now() > deadline {
-            return Receipt { payment, told: Told::of(answer) };
+            return PaymentResult { payment, told: PaymentOutcome::of(answer) };
         }
         sleep(Duration::from_millis(50)).await;
     }
 }
 
 /// Sends the payment once.
-pub(super) async fn attempt(client: &mut JsonClient, payment: &Payment) -> Result<JsonAnswer, NoJsonAnswer> {
+pub(super) async fn attempt(
+    client: &mut JsonClient,
+    payment: &Payment,
+) -> Result<JsonResponse, JsonClientError> {
     let direction = if payment.change < 0 { "debit" } else { "credit" };
     let path = format!("/v1/accounts/{}/{direction}", payment.account);
     let body = json!({ "operation": payment.operation, "amount": payment.change.abs() });
@@ -114,11 +117,11 @@ impl Payment {
     }
 }
 
-impl Told {
-    pub(super) fn of(answer: Result<JsonAnswer, NoJsonAnswer>) -> Self {
+impl PaymentOutcome {
+    pub(super) fn of(answer: Result<JsonResponse, JsonClientError>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(unanswered @ NoJsonAnswer::Connect(_)) => return Self::Refused(unanswered.to_string()),
+            Err(unanswered @ JsonClientError::Connect(_)) => return Self::Refused(unanswered.to_string()),
             Err(unanswered) => return Self::Unknown(unanswered.to_string()),
         };
         let said = || {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::options::Level;
+use super::options::DemoLevel;
 
 /// The session timeout that the private ZooKeeper grants. A holder that is silent for so long has lost its locks.
 pub(super) const SESSION: Duration = Duration::from_secs(2);
@@ -19,21 +19,21 @@ pub(super) const TICK: Duration = Duration::from_millis(200);
 /// `upstream` is the address of the ledger or its guard for this gateway. It may be the relay's.
 pub(super) fn gateway(
     name: &str,
-    level: Level,
+    level: DemoLevel,
     zookeeper: SocketAddr,
     upstream: SocketAddr,
     signing_key: Option<&Path>,
 ) -> String {
     let (fencing, response_timeout) = match level {
         // Nobody compares, so a request must be given up before its lock can be lost.
-        Level::Unfenced | Level::None => ("none", "1s"),
+        DemoLevel::Unfenced | DemoLevel::None => ("none", "1s"),
         // Longer than the guard may take to settle and to execute.
-        Level::Guard => ("guard, direct: true", "5s"),
-        Level::Upstream => ("upstream", "10s"),
+        DemoLevel::Guard => ("guard, direct: true", "5s"),
+        DemoLevel::Upstream => ("upstream", "10s"),
     };
     let fence = match level {
-        Level::Unfenced => "none",
-        Level::None | Level::Guard | Level::Upstream => {
+        DemoLevel::Unfenced => "none",
+        DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream => {
             r#"{key: "account/{path.id}", wait: 10s, queue: 200}"#
         }
     };
@@ -94,7 +94,7 @@ mod tests {
         let address = ([127, 0, 0, 1], 2181).into();
         let guarded = file::load_guard(&guard(address, Path::new("/d/g.redb"), Path::new("/d/keys.json")));
         assert!(guarded.diagnostics.is_empty() && guarded.plan.is_some(), "{:?}", guarded.diagnostics);
-        for level in Level::ALL {
+        for level in DemoLevel::ALL {
             let key = Some(Path::new("/d/key.json"));
             let loaded = file::load(&gateway("gateway-1", level, address, address, key));
             assert!(loaded.diagnostics.is_empty(), "{level:?}: {:?}", loaded.diagnostics);

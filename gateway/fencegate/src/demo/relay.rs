@@ -18,13 +18,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    next: NextHold,
+    next: PendingHold,
     _stop: DropGuard,
 }
 
 /// Bytes that are, or will be, held back. Dropping it does not deliver them; see [`HeldBack::release`].
 #[derive(Debug)]
-pub struct HeldBack(Arc<Held>);
+pub struct HeldBytes(Arc<HoldState>);
 
 impl Relay {
     /// # Errors
@@ -33,7 +33,7 @@ impl Relay {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (next, stop) = (NextHold::default(), CancellationToken::new());
+        let (next, stop) = (PendingHold::default(), CancellationToken::new());
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let serve = accept(listener, upstream, next.clone());
@@ -50,18 +50,18 @@ impl Relay {
 
     /// Holds back the next bytes towards the upstream that contain `needle`, and everything after them on their
     /// connection. It captures once; other connections pass. An earlier hold that has captured nothing is dropped.
-    pub fn hold_containing(&self, needle: impl Into<Vec<u8>>) -> HeldBack {
-        let held = Arc::new(Held {
+    pub fn hold_containing(&self, needle: impl Into<Vec<u8>>) -> HeldBytes {
+        let held = Arc::new(HoldState {
             needle: needle.into(),
             captured: watch::Sender::new(false),
             released: watch::Sender::new(false),
         });
         *self.next.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&held));
-        HeldBack(held)
+        HeldBytes(held)
     }
 }
 
-impl HeldBack {
+impl HeldBytes {
     /// Waits until the bytes have arrived here and are held.
     pub async fn captured(&self) {
         became_true(&self.0.captured).await;
@@ -74,7 +74,7 @@ impl HeldBack {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HoldState {
     needle: Vec<u8>,
     captured: watch::Sender<bool>,
     released: watch::Sender<bool>,
@@ -82,24 +82,24 @@ struct Held {
 
 /// The hold that waits for its bytes; the first connection that sees them takes it.
 #[derive(Debug, Clone, Default)]
-struct NextHold(Arc<Mutex<Option<Arc<Held>>>>);
+struct PendingHold(Arc<Mutex<Option<Arc<HoldState>>>>);
 
-impl NextHold {
+impl PendingHold {
     /// `tail` is the end of the bytes that have passed: the needle may lie across two reads.
-    fn take_if_found(&self, tail: &[u8], bytes: &[u8]) -> Option<Arc<Held>> {
+    fn take_if_found(&self, tail: &[u8], bytes: &[u8]) -> Option<Arc<HoldState>> {
         let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = [tail, bytes].concat();
         next.take_if(|held| held.is_in(&seen))
     }
 }
 
-impl Held {
+impl HoldState {
     fn is_in(&self, seen: &[u8]) -> bool {
         !self.needle.is_empty() && seen.windows(self.needle.len()).any(|window| window == self.needle)
     }
 }
 
-async fn accept(listener: StdListener, upstream: SocketAddr, next: NextHold) -> io::Result<()> {
+async fn accept(listener: StdListener, upstream: SocketAddr, next: PendingHold) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (client, _) = listener.accept().await?;
@@ -107,7 +107,7 @@ async fn accept(listener: StdListener, upstream: SocketAddr, next: NextHold) -> 
     }
 }
 
-async fn connect(client: TcpStream, upstream: SocketAddr, next: NextHold) -> io::Result<()> {
+async fn connect(client: TcpStream, upstream: SocketAddr, next: PendingHold) -> io::Result<()> {
     let server = TcpStream::connect(upstream).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -129,7 +129,7 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
 async fn requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    next: NextHold,
+    next: PendingHold,
     back: tokio::task::JoinHandle<()>,
 ) -> io::Result<()> {
     const LONGEST_NEEDLE: usize = 256;
@@ -139,7 +139,7 @@ async fn requests(
         let bytes = &buffer[..count];
         if let Some(held) = next.take_if_found(&tail, bytes) {
             let sender = held_back(&held, bytes, &mut from, &mut to).await?;
-            if sender == Sender::Gone {
+            if sender == SenderState::Disconnected {
                 // Closing now could cancel the request that was just delivered, so wait until the other side has
                 // ended.
                 back.await.map_err(io::Error::other)?;
@@ -156,19 +156,19 @@ async fn requests(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Sender {
+enum SenderState {
     Connected,
-    Gone,
+    Disconnected,
 }
 
 /// Collects until the release, then delivers. It reads on meanwhile: bytes left in our socket would be lost when
 /// the sender resets the connection.
 async fn held_back(
-    held: &Held,
+    held: &HoldState,
     first: &[u8],
     from: &mut OwnedReadHalf,
     to: &mut OwnedWriteHalf,
-) -> io::Result<Sender> {
+) -> io::Result<SenderState> {
     let mut bytes = first.to_vec();
     held.captured.send_replace(true);
     let collect = async {
@@ -178,8 +178,8 @@ async fn held_back(
         }
     };
     let sender = tokio::select! {
-        () = collect => Sender::Gone,
-        () = became_true(&held.released) => Sender::Connected,
+        () = collect => SenderState::Disconnected,
+        () = became_true(&held.released) => SenderState::Connected,
     };
     became_true(&held.released).await;
     to.write_all(&bytes).await?;

@@ -10,15 +10,15 @@ use serde::Serialize;
 use fencegate_policies::token::Token;
 
 use super::{
-    audit::{Audit, Statement},
+    audit::{AccountStatement, Audit},
     cluster::Cluster,
-    late::Late,
-    options::{Level, ReportFormat},
-    payer::{Receipt, Told},
+    late::LateWriteOutcome,
+    options::{DemoLevel, ReportFormat},
+    payer::{PaymentOutcome, PaymentResult},
 };
 
 /// Tells the story while it happens.
-pub(super) struct Narrator {
+pub(super) struct DemoReporter {
     format: ReportFormat,
     /// Tells the whole story, and not only its result.
     tells: bool,
@@ -29,12 +29,12 @@ pub(super) struct Narrator {
 
 /// The claims, and the facts that were found.
 #[derive(Debug, Serialize)]
-pub(super) struct Summary {
-    pub(super) level: Level,
+pub(super) struct DemoSummary {
+    pub(super) level: DemoLevel,
     #[serde(flatten)]
     pub(super) findings: Audit,
     /// Every account, to the cent.
-    pub(super) accounts: Vec<Statement>,
+    pub(super) accounts: Vec<AccountStatement>,
     /// Sessions of gateways that were lost. One of them is the accident.
     pub(super) sessions_lost: u64,
     /// Late requests that were refused.
@@ -46,22 +46,22 @@ pub(super) struct Summary {
 }
 
 /// A statement about the run, and whether it is true.
-pub(super) struct Claim {
+pub(super) struct CheckedClaim {
     pub(super) text: String,
     pub(super) holds: bool,
 }
 
-impl Summary {
+impl DemoSummary {
     /// True if every claim held; without a fence, if the accident was shown.
     pub(super) fn holds(&self) -> bool {
         self.claims().iter().all(|claim| claim.holds)
     }
 
-    pub(super) fn claims(&self) -> Vec<Claim> {
+    pub(super) fn claims(&self) -> Vec<CheckedClaim> {
         let found = &self.findings;
-        let claim = |text: String, holds| Claim { text, holds };
+        let claim = |text: String, holds| CheckedClaim { text, holds };
         match self.level {
-            Level::Guard | Level::Upstream => vec![
+            DemoLevel::Guard | DemoLevel::Upstream => vec![
                 claim(
                     format!("{} payments acknowledged (expected: >= 200)", found.payments),
                     found.payments >= 200,
@@ -88,7 +88,7 @@ impl Summary {
                     self.tokens.len() > 1 && self.tokens.is_sorted_by(|a, b| a < b),
                 ),
             ],
-            Level::None | Level::Unfenced => {
+            DemoLevel::None | DemoLevel::Unfenced => {
                 let accidents = found.executed_twice + found.stale_executed;
                 let shown = claim(
                     format!(
@@ -103,14 +103,14 @@ impl Summary {
                     format!("{} executions of one account overlap (expected: 0)", found.overlaps),
                     found.overlaps == 0 || self.sessions_lost > 1 || found.unknown > 0,
                 );
-                if self.level == Level::None { vec![shown, turns] } else { vec![shown] }
+                if self.level == DemoLevel::None { vec![shown, turns] } else { vec![shown] }
             }
         }
     }
 
     /// The cents that are missing or too many, over all accounts.
     pub(super) fn off(&self) -> u64 {
-        self.accounts.iter().map(Statement::off).sum()
+        self.accounts.iter().map(AccountStatement::off).sum()
     }
 }
 
@@ -123,8 +123,8 @@ pub(super) fn money(cents: u64) -> String {
 }
 
 /// The balance of an account, and the sum that it should be.
-fn balance(statement: &Statement) -> String {
-    let Statement { account, began, has, should_have } = statement;
+fn balance(statement: &AccountStatement) -> String {
+    let AccountStatement { account, began, has, should_have } = statement;
     let change = should_have - began;
     let sign = if change < 0 { '-' } else { '+' };
     let cents = |cents: i64| money(cents.unsigned_abs());
@@ -148,7 +148,7 @@ fn numbered(token: &str) -> String {
     }
 }
 
-impl Narrator {
+impl DemoReporter {
     pub(super) fn of(format: ReportFormat) -> Self {
         Self::telling(true, format)
     }
@@ -164,7 +164,7 @@ impl Narrator {
         Self { format, tells, began: Instant::now(), waiting }
     }
 
-    pub(super) fn title(&self, level: Level) {
+    pub(super) fn title(&self, level: DemoLevel) {
         self.waiting.set_message("starting ZooKeeper, the ledger and the gateways");
         if !self.tells {
             return;
@@ -172,14 +172,14 @@ impl Narrator {
         self.raw("A lock alone does not stop a late write.");
         self.raw("Watch what becomes of a debit that arrives after its lock was lost.");
         self.raw(match level {
-            Level::Unfenced => "One frozen gateway, one late debit, and no lock at all.",
-            Level::Guard => {
+            DemoLevel::Unfenced => "One frozen gateway, one late debit, and no lock at all.",
+            DemoLevel::Guard => {
                 "One frozen gateway, one late debit, and a guard before a service that knows nothing of fencing."
             }
-            Level::Upstream => {
+            DemoLevel::Upstream => {
                 "One frozen gateway, one late debit, and a service that compares fencing tokens."
             }
-            Level::None => {
+            DemoLevel::None => {
                 "One frozen gateway, one late debit, and nobody who compares: the lock is all there is."
             }
         });
@@ -222,23 +222,24 @@ impl Narrator {
         self.raw(&format!("  {:5.1} s  {text}", self.began.elapsed().as_secs_f64()));
     }
 
-    pub(super) fn paid(&self, receipts: &[Receipt], how: &str) {
-        let done = receipts.iter().filter(|receipt| matches!(receipt.told, Told::Done { .. })).count();
+    pub(super) fn paid(&self, receipts: &[PaymentResult], how: &str) {
+        let done =
+            receipts.iter().filter(|receipt| matches!(receipt.told, PaymentOutcome::Done { .. })).count();
         self.line(&format!("{done} of {} payments done {how}", receipts.len()));
-        for Receipt { payment, told } in
-            receipts.iter().filter(|receipt| !matches!(receipt.told, Told::Done { .. }))
+        for PaymentResult { payment, told } in
+            receipts.iter().filter(|receipt| !matches!(receipt.told, PaymentOutcome::Done { .. }))
         {
             self.line(&format!("not done: {} of {}: {told:?}", payment.operation, payment.account));
         }
     }
 
     /// `after`: the time since the freeze.
-    pub(super) fn taken_over(&self, level: Level, receipt: &Receipt, after: Duration) {
+    pub(super) fn taken_over(&self, level: DemoLevel, receipt: &PaymentResult, after: Duration) {
         match &receipt.told {
-            Told::Done { token } => {
+            PaymentOutcome::Done { token } => {
                 let after = after.as_secs_f64();
                 let free =
-                    if level == Level::Unfenced { "" } else { " the lock is free: gateway-2 gets it," };
+                    if level == DemoLevel::Unfenced { "" } else { " the lock is free: gateway-2 gets it," };
                 self.line(&format!("{after:.1} s after the freeze{free} the debit is done"));
                 if let Some(token) = token {
                     self.line(&format!("         with token {}", numbered(token)));
@@ -248,39 +249,39 @@ impl Narrator {
         }
     }
 
-    pub(super) fn arrived(&self, level: Level, late: &Late) {
+    pub(super) fn arrived(&self, level: DemoLevel, late: &LateWriteOutcome) {
         self.line("the network delivers the old bytes of gateway-1");
         match late {
-            Late::Refused { presented, newest } => {
+            LateWriteOutcome::Refused { presented, newest } => {
                 self.line(&format!("     their token {} is older than", numbered(presented)));
                 self.line(&format!("          the last {}: REFUSED, nothing was debited", numbered(newest)));
             }
-            Late::Executed { token } if token.is_empty() => {
+            LateWriteOutcome::Executed { token } if token.is_empty() => {
                 self.line("         without a token: EXECUTED, the account is debited twice");
             }
-            Late::Executed { token } => {
+            LateWriteOutcome::Executed { token } => {
                 self.line(&format!(
                     "         with token {}: EXECUTED, the account is debited twice",
                     numbered(token)
                 ));
             }
-            Late::Nowhere if level.compares() => self.line("nobody saw anything of them"),
-            Late::Nowhere => self.line("the ledger did not execute them"),
+            LateWriteOutcome::NotFound if level.compares() => self.line("nobody saw anything of them"),
+            LateWriteOutcome::NotFound => self.line("the ledger did not execute them"),
         }
     }
 
-    pub(super) fn woken(&self, told: &Told) {
+    pub(super) fn woken(&self, told: &PaymentOutcome) {
         let told = match told {
-            Told::Done { .. } => "done".to_owned(),
-            Told::Refused(why) => format!("refused ({why})"),
-            Told::Unknown(why) => format!("outcome unknown ({why})"),
+            PaymentOutcome::Done { .. } => "done".to_owned(),
+            PaymentOutcome::Refused(why) => format!("refused ({why})"),
+            PaymentOutcome::Unknown(why) => format!("outcome unknown ({why})"),
         };
         self.line(&format!("gateway-1 wakes up and tells the client of long ago: {told}"));
     }
 
-    pub(super) fn sum_up(&self, summary: &Summary) {
+    pub(super) fn sum_up(&self, summary: &DemoSummary) {
         self.waiting.finish_and_clear();
-        for Claim { text, holds } in summary.claims() {
+        for CheckedClaim { text, holds } in summary.claims() {
             self.raw(&format!("  {} {text}", if holds { "yes" } else { "NO " }));
         }
         for token in &summary.tokens {
@@ -330,13 +331,13 @@ impl Narrator {
     }
 
     /// Shows the table of all levels.
-    pub(super) fn compared(&self, table: &[String], summaries: &[Summary]) {
+    pub(super) fn compared(&self, table: &[String], summaries: &[DemoSummary]) {
         self.waiting.finish_and_clear();
         for line in table {
             self.raw(line);
         }
         for summary in summaries {
-            for Claim { text, .. } in summary.claims().iter().filter(|claim| !claim.holds) {
+            for CheckedClaim { text, .. } in summary.claims().iter().filter(|claim| !claim.holds) {
                 self.raw(&format!("  {}: NO  {text}", summary.level.word()));
             }
         }
@@ -355,7 +356,7 @@ impl Narrator {
 }
 
 /// Also after an interruption the line of the terminal is left empty.
-impl Drop for Narrator {
+impl Drop for DemoReporter {
     fn drop(&mut self) {
         self.waiting.finish_and_clear();
     }

@@ -3,15 +3,15 @@
 use tokio::time::{Instant, timeout};
 
 use super::{
-    audit::{Audit, Balances, Statement, sample_of_tokens},
+    audit::{AccountStatement, Audit, Balances, sample_of_tokens},
     child::Signal,
     cluster::Cluster,
-    late::{Judge, late},
-    not_played::NotPlayed,
-    options::Level,
-    payer::{Crowd, Payment, Receipt, Told, attempt, pay},
+    late::{TokenChecker, late},
+    not_played::DemoError,
+    options::DemoLevel,
+    payer::{ClientPool, Payment, PaymentOutcome, PaymentResult, attempt, pay},
     policy,
-    report::{Narrator, Summary},
+    report::{DemoReporter, DemoSummary},
 };
 use crate::demo::interviews::{SOON, executions, get, sessions_lost, until_hung_up, until_ready};
 use crate::json_client::JsonClient;
@@ -20,7 +20,11 @@ use crate::json_client::JsonClient;
 const VICTIM: &str = "alice";
 const OTHERS: [&str; 3] = ["bob", "carol", "dave"];
 
-pub(super) async fn play(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Summary, NotPlayed> {
+pub(super) async fn play(
+    cluster: &Cluster,
+    level: DemoLevel,
+    tell: &DemoReporter,
+) -> Result<DemoSummary, DemoError> {
     for gateway in &cluster.gateways {
         until_ready(gateway.admin).await?;
     }
@@ -32,7 +36,7 @@ pub(super) async fn play(cluster: &Cluster, level: Level, tell: &Narrator) -> Re
         until_ready(guard.admin).await?;
     }
     let everyone = [&[VICTIM], &OTHERS[..]].concat();
-    let over_both = Crowd { doors: &cluster.doors(), accounts: &everyone, clients: 40, payments: 6 };
+    let over_both = ClientPool { doors: &cluster.doors(), accounts: &everyone, clients: 40, payments: 6 };
 
     tell.chapter("Calm");
     let mut receipts = over_both.pay().await;
@@ -44,7 +48,7 @@ pub(super) async fn play(cluster: &Cluster, level: Level, tell: &Narrator) -> Re
     tell.chapter("Calm again");
     until_ready(cluster.gateways[0].admin).await?;
     tell.line("gateway-1 has a new ZooKeeper session and grants locks again");
-    let once_more = Crowd { payments: 3, ..over_both }.pay().await;
+    let once_more = ClientPool { payments: 3, ..over_both }.pay().await;
     tell.paid(&once_more, "over both gateways");
     receipts.extend(once_more);
 
@@ -54,7 +58,11 @@ pub(super) async fn play(cluster: &Cluster, level: Level, tell: &Narrator) -> Re
 
 /// A gateway freezes while a payment is on its way. The client repeats the payment at the other gateway. Then the old
 /// bytes arrive.
-async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Vec<Receipt>, NotPlayed> {
+async fn accident(
+    cluster: &Cluster,
+    level: DemoLevel,
+    tell: &DemoReporter,
+) -> Result<Vec<PaymentResult>, DemoError> {
     let [frozen, healthy] = &cluster.gateways;
     let mut ledger = JsonClient::of(cluster.ledger.address);
     let payment = Payment::of(VICTIM, -2_500);
@@ -63,11 +71,12 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
     let hold = cluster.relay.hold_containing(operation.as_str());
     let mut first_client = JsonClient::of(frozen.public);
     let first = payment.clone();
-    let mut first = Some(tokio::spawn(async move { Told::of(attempt(&mut first_client, &first).await) }));
-    timeout(SOON, hold.captured()).await.map_err(|_| NotPlayed::Late("the dispatch of the payment"))?;
+    let mut first =
+        Some(tokio::spawn(async move { PaymentOutcome::of(attempt(&mut first_client, &first).await) }));
+    timeout(SOON, hold.captured()).await.map_err(|_| DemoError::Late("the dispatch of the payment"))?;
     let locked = match level {
-        Level::Unfenced => "takes no lock",
-        Level::None | Level::Guard | Level::Upstream => "has the lock of account/alice",
+        DemoLevel::Unfenced => "takes no lock",
+        DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream => "has the lock of account/alice",
     };
     tell.line(&format!("gateway-1 {locked} and sends debit {operation} of 25.00 of {VICTIM}"));
     tell.line("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
@@ -85,12 +94,12 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
     tell.line(&format!("gateway-1 freezes (SIGSTOP); its ZooKeeper session lasts {session} s"));
 
     tell.line(match level {
-        Level::Unfenced => "the client sends the same debit through gateway-2",
-        Level::None | Level::Guard | Level::Upstream => {
+        DemoLevel::Unfenced => "the client sends the same debit through gateway-2",
+        DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream => {
             "the client sends the same debit through gateway-2, which waits for the lock"
         }
     });
-    let elsewhere = Crowd { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
+    let elsewhere = ClientPool { doors: &[healthy.public], accounts: &OTHERS, clients: 8, payments: 10 };
     let mut second_client = JsonClient::of(healthy.public);
     let (receipt, mut receipts) = tokio::join!(
         async {
@@ -106,8 +115,8 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
     hold.release();
     let mut guard = cluster.guard.as_ref().map(|guard| JsonClient::of(guard.admin));
     let judge = match &mut guard {
-        Some(guard) => Judge::Guard { guard, account: VICTIM },
-        None => Judge::Ledger,
+        Some(guard) => TokenChecker::Guard { guard, account: VICTIM },
+        None => TokenChecker::Ledger,
     };
     let late = late(judge, &mut ledger, &operation).await?;
     tell.arrived(level, &late);
@@ -115,7 +124,7 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
     match first {
         Some(first) => {
             let told = timeout(SOON, first).await;
-            let told = told.map_err(|_| NotPlayed::Late("the answer of the woken gateway"))?;
+            let told = told.map_err(|_| DemoError::Late("the answer of the woken gateway"))?;
             tell.woken(&told.expect("the attempt neither panics nor is cancelled"));
         }
         None => tell.line("gateway-1 wakes up, and learns that the lock is no longer its own"),
@@ -125,10 +134,10 @@ async fn accident(cluster: &Cluster, level: Level, tell: &Narrator) -> Result<Ve
 
 async fn examine(
     cluster: &Cluster,
-    level: Level,
-    receipts: &[Receipt],
+    level: DemoLevel,
+    receipts: &[PaymentResult],
     accounts: &[&str],
-) -> Result<Summary, NotPlayed> {
+) -> Result<DemoSummary, DemoError> {
     let mut ledger = JsonClient::of(cluster.ledger.address);
     let executions = executions(&mut ledger).await?;
     let mut balances = Balances::new();
@@ -140,10 +149,10 @@ async fn examine(
         Some(guard) => get(&mut JsonClient::of(guard.admin), "/api/v1/refusals").await?,
         None => get(&mut ledger, "/v1/refusals").await?,
     };
-    Ok(Summary {
+    Ok(DemoSummary {
         level,
         findings: Audit::of(&executions, receipts, &balances),
-        accounts: Statement::of_all(&executions, receipts, &balances),
+        accounts: AccountStatement::of_all(&executions, receipts, &balances),
         sessions_lost: sessions_lost(cluster).await?,
         stale_refused: refusals["stale"].as_u64().unwrap_or_default(),
         tokens: sample_of_tokens(&executions, &format!("account/{VICTIM}")),

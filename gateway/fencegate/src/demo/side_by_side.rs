@@ -2,16 +2,16 @@
 
 use super::{
     cluster::Cluster,
-    not_played::NotPlayed,
-    options::Level,
-    report::{Narrator, Summary, money},
+    not_played::DemoError,
+    options::DemoLevel,
+    report::{DemoReporter, DemoSummary, money},
     scenario,
 };
 
 /// The levels in the order of the table.
-pub(super) async fn compare(narrator: &Narrator) -> Result<Vec<Summary>, NotPlayed> {
+pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>, DemoError> {
     let mut summaries = Vec::new();
-    for level in Level::ALL {
+    for level in DemoLevel::ALL {
         narrator.raw(&format!("playing the story at level {} ...", level.word()));
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(level));
         let cluster = cluster.await.expect("starting neither panics nor is cancelled")?;
@@ -22,7 +22,7 @@ pub(super) async fn compare(narrator: &Narrator) -> Result<Vec<Summary>, NotPlay
     Ok(summaries)
 }
 
-impl Level {
+impl DemoLevel {
     fn who_compares(self) -> &'static str {
         match self {
             Self::Unfenced => "nobody, and no lock",
@@ -43,7 +43,7 @@ impl Level {
 }
 
 /// One line for each level, with two lines of heads above, and the overall result below.
-pub(super) fn table(summaries: &[Summary]) -> Vec<String> {
+pub(super) fn table(summaries: &[DemoSummary]) -> Vec<String> {
     let row = |level: &str, who: &str, [twice, off, refused]: [&str; 3], promised: &str, held: &str| {
         format!("{level:<9} {who:<21} {twice:>5} {off:>10} {refused:>8}  {promised:<28} {held}")
     };
@@ -58,8 +58,8 @@ pub(super) fn table(summaries: &[Summary]) -> Vec<String> {
             [found.executed_twice.to_string(), money(summary.off()), summary.stale_refused.to_string()];
         let held = match (level, summary.holds()) {
             (_, false) => "NO",
-            (Level::Unfenced, true) => "-",
-            (Level::None | Level::Guard | Level::Upstream, true) => "yes",
+            (DemoLevel::Unfenced, true) => "-",
+            (DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream, true) => "yes",
         };
         lines.push(row(
             level.word(),
@@ -69,7 +69,7 @@ pub(super) fn table(summaries: &[Summary]) -> Vec<String> {
             held,
         ));
     }
-    let verdict = match summaries.iter().all(Summary::holds) {
+    let verdict = match summaries.iter().all(DemoSummary::holds) {
         true => "Each level held what is promised of it.",
         false => "A level did not hold what is promised of it.",
     };
@@ -80,15 +80,15 @@ pub(super) fn table(summaries: &[Summary]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::audit::{Audit, Statement},
+        super::audit::{AccountStatement, Audit},
         *,
     };
 
-    fn summary(level: Level, twice: usize, has: i64, refused: u64) -> Summary {
+    fn summary(level: DemoLevel, twice: usize, has: i64, refused: u64) -> DemoSummary {
         let findings =
             Audit { payments: 300, executed_twice: twice, balance_ok: has == 0, ..Audit::default() };
-        let account = Statement { account: "alice".to_owned(), began: 0, has, should_have: 0 };
-        Summary {
+        let account = AccountStatement { account: "alice".to_owned(), began: 0, has, should_have: 0 };
+        DemoSummary {
             level,
             findings,
             accounts: vec![account],
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn the_table_tells_what_went_missing_and_whether_promises_held() {
         let good = [
-            summary(Level::Unfenced, 1, -123_456, 0),
-            summary(Level::None, 1, -2_500, 0),
-            summary(Level::Guard, 0, 0, 1),
-            summary(Level::Upstream, 0, 0, 2),
+            summary(DemoLevel::Unfenced, 1, -123_456, 0),
+            summary(DemoLevel::None, 1, -2_500, 0),
+            summary(DemoLevel::Guard, 0, 0, 1),
+            summary(DemoLevel::Upstream, 0, 0, 2),
         ];
         let lines = table(&good);
         let cells: Vec<Vec<&str>> =
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn one_level_that_does_not_hold_is_seen() {
-        let twice = [summary(Level::Guard, 1, -2_500, 1), summary(Level::Upstream, 0, 0, 1)];
+        let twice = [summary(DemoLevel::Guard, 1, -2_500, 1), summary(DemoLevel::Upstream, 0, 0, 1)];
         let lines = table(&twice);
         assert!(lines[3].ends_with(" NO") && lines[4].ends_with(" yes"), "{lines:#?}");
         assert!(lines.last().is_some_and(|last| last.starts_with("A level did not")));
         // A story without an accident has shown nothing, so the level counts as failed.
-        assert!(table(&[summary(Level::Unfenced, 0, 0, 0)])[3].ends_with(" NO"));
+        assert!(table(&[summary(DemoLevel::Unfenced, 0, 0, 0)])[3].ends_with(" NO"));
     }
 }

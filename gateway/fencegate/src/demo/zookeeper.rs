@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::child::{Child, Signal};
+use super::child::{ChildProcess, Signal};
 
 /// A standalone server on loopback.
 #[derive(Debug)]
 pub struct PrivateZooKeeper {
     /// `None` between [`PrivateZooKeeper::stop`] and [`PrivateZooKeeper::start_again`].
-    server: Option<Child>,
+    server: Option<ChildProcess>,
     address: SocketAddr,
     configuration: PathBuf,
-    settings: Settings,
+    settings: ZooKeeperConfig,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct ZooKeeperConfig {
     /// The tick. Sessions last 2 to 300 ticks, and expire on a multiple of a tick.
     pub tick: Duration,
     pub durability: Durability,
@@ -39,7 +39,7 @@ pub enum Durability {
 
 /// Why there is no ZooKeeper.
 #[derive(Debug, thiserror::Error)]
-pub enum NotStarted {
+pub enum StartZooKeeperError {
     #[error(
         "ZooKeeper cannot be started here, {0} is missing: run \
          `apt-get install --no-install-recommends libzookeeper-java libslf4j-java default-jre-headless`"
@@ -51,7 +51,7 @@ pub enum NotStarted {
     Io(#[from] io::Error),
 }
 
-impl Default for Settings {
+impl Default for ZooKeeperConfig {
     fn default() -> Self {
         Self { tick: Duration::from_millis(200), durability: Durability::Process, heap_mib: 128 }
     }
@@ -62,7 +62,7 @@ impl PrivateZooKeeper {
     ///
     /// # Errors
     /// [`NotStarted::Missing`] names the package to install.
-    pub fn start(dir: &Path, settings: Settings) -> Result<Self, NotStarted> {
+    pub fn start(dir: &Path, settings: ZooKeeperConfig) -> Result<Self, StartZooKeeperError> {
         complain_about_missing()?;
         let mut tries = 0;
         loop {
@@ -75,7 +75,8 @@ impl PrivateZooKeeper {
             match zookeeper.start_again() {
                 Ok(()) => return Ok(zookeeper),
                 // Another process took the port between our check and the server's start.
-                Err(NotStarted::Failed(log)) if tries < 5 && log.contains("Address already in use") => {}
+                Err(StartZooKeeperError::Failed(log))
+                    if tries < 5 && log.contains("Address already in use") => {}
                 Err(other) => return Err(other),
             }
         }
@@ -98,7 +99,7 @@ impl PrivateZooKeeper {
 
     /// The process number of the server while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.server.as_ref().map(Child::pid)
+        self.server.as_ref().map(ChildProcess::pid)
     }
 
     /// Ends the server and keeps its data. Sessions survive if it is back in time.
@@ -115,15 +116,15 @@ impl PrivateZooKeeper {
     ///
     /// # Errors
     /// As [`PrivateZooKeeper::start`].
-    pub fn start_again(&mut self) -> Result<(), NotStarted> {
+    pub fn start_again(&mut self) -> Result<(), StartZooKeeperError> {
         const READY_WITHIN: Duration = Duration::from_secs(30);
         self.stop();
-        let server = Child::spawn("java", arguments(&self.configuration, self.settings))?;
+        let server = ChildProcess::spawn("java", arguments(&self.configuration, self.settings))?;
         let deadline = Instant::now() + READY_WITHIN;
         // `ruok` would not do: it is answered before requests are served.
         while !ask(self.address, "srvr").is_ok_and(|answer| answer.contains("Mode:")) {
             if !server.is_running() || Instant::now() > deadline {
-                return Err(NotStarted::Failed(server.log()));
+                return Err(StartZooKeeperError::Failed(server.log()));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -151,13 +152,13 @@ impl PrivateZooKeeper {
 /// The paths of Debian and Ubuntu. The manifest of `zookeeper.jar` names the jars that it needs.
 const JARS: [&str; 2] = ["/usr/share/java/slf4j-simple.jar", "/usr/share/java/zookeeper.jar"];
 
-fn complain_about_missing() -> Result<(), NotStarted> {
+fn complain_about_missing() -> Result<(), StartZooKeeperError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|folder| folder.join("java").is_file()) {
-        return Err(NotStarted::Missing("Java".to_owned()));
+        return Err(StartZooKeeperError::Missing("Java".to_owned()));
     }
     match JARS.iter().find(|jar| !Path::new(jar).is_file()) {
-        Some(jar) => Err(NotStarted::Missing((*jar).to_owned())),
+        Some(jar) => Err(StartZooKeeperError::Missing((*jar).to_owned())),
         None => Ok(()),
     }
 }
@@ -180,7 +181,7 @@ fn free_address() -> io::Result<SocketAddr> {
     Err(last)
 }
 
-fn written(dir: &Path, address: SocketAddr, settings: Settings) -> String {
+fn written(dir: &Path, address: SocketAddr, settings: ZooKeeperConfig) -> String {
     let tick = settings.tick.as_millis();
     format!(
         "dataDir={}\nclientPort={}\nclientPortAddress={}\ntickTime={tick}\nminSessionTimeout={}\n\
@@ -193,7 +194,7 @@ fn written(dir: &Path, address: SocketAddr, settings: Settings) -> String {
     )
 }
 
-fn arguments(configuration: &Path, settings: Settings) -> Vec<String> {
+fn arguments(configuration: &Path, settings: ZooKeeperConfig) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
             .map(str::to_owned)
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn a_server_serves_freezes_stops_and_comes_back_at_the_same_address() {
         let dir = tempfile::tempdir().expect("a folder");
-        let mut zookeeper = PrivateZooKeeper::start(dir.path(), Settings::default()).expect("starts");
+        let mut zookeeper = PrivateZooKeeper::start(dir.path(), ZooKeeperConfig::default()).expect("starts");
         let (address, pid) = (zookeeper.address(), zookeeper.pid());
         assert!(zookeeper.version().expect("answers").starts_with("3."));
 
@@ -250,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_in_one_sentence_with_the_remedy() {
-        let said = NotStarted::Missing("Java".to_owned()).to_string();
+        let said = StartZooKeeperError::Missing("Java".to_owned()).to_string();
         assert!(!said.contains('\n') && said.contains("apt-get install"), "{said}");
     }
 }

@@ -7,19 +7,19 @@ use tokio::sync::Notify;
 /// Requests of one desk that have looked up the desk and are not counted elsewhere yet. In HTTP/2 other tasks run in
 /// between, and a reload at that moment must still wait for these requests.
 #[derive(Default)]
-pub struct Entering {
+pub struct EntryCounter {
     requests: Cell<usize>,
     /// The last of these requests is counted or has ended.
     none: Notify,
 }
 
 /// A request that has looked its desk up. Dropped when it is counted under the plan of that desk, or ends.
-pub struct Entrance(Rc<Entering>);
+pub struct CountedEntry(Rc<EntryCounter>);
 
-impl Entering {
-    pub fn enter(self: &Rc<Self>) -> Entrance {
+impl EntryCounter {
+    pub fn enter(self: &Rc<Self>) -> CountedEntry {
         self.requests.set(self.requests.get() + 1);
-        Entrance(self.clone())
+        CountedEntry(self.clone())
     }
 
     pub async fn nobody(&self) {
@@ -29,7 +29,7 @@ impl Entering {
     }
 }
 
-impl Drop for Entrance {
+impl Drop for CountedEntry {
     fn drop(&mut self) {
         let left = self.0.requests.get() - 1;
         self.0.requests.set(left);

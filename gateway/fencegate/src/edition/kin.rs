@@ -6,30 +6,30 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::plan::{Plan, Route, RouteId, Spot, Upstream};
+use fencegate_policies::plan::{AddressId, Plan, Route, RouteId, Upstream};
 
-use super::term::{Term, distinct};
+use super::term::{KeyGeneration, distinct};
 
 /// Where an upstream leads, by its name and its endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Whereabouts {
+pub(super) struct UpstreamLocation {
     name: Arc<str>,
-    endpoints: Vec<Spot>,
+    endpoints: Vec<AddressId>,
 }
 
 /// An upstream, and the present term of its service.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
-    place: Whereabouts,
-    pub(super) term: Arc<Term>,
+pub(super) struct TrackedUpstream {
+    place: UpstreamLocation,
+    pub(super) term: Arc<KeyGeneration>,
 }
 
 /// Upstreams that may be one service.
 #[derive(Default)]
-pub(super) struct Kindred<'e> {
-    pub(super) before: Vec<&'e Known>,
+pub(super) struct ServiceGroup<'e> {
+    pub(super) before: Vec<&'e TrackedUpstream>,
     /// With their numbers in the new plan.
-    pub(super) after: Vec<(usize, Whereabouts)>,
+    pub(super) after: Vec<(usize, UpstreamLocation)>,
     pub(super) keys: KeyChange,
 }
 
@@ -37,24 +37,24 @@ pub(super) struct Kindred<'e> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum KeyChange {
     #[default]
-    Stay,
+    Same,
     /// Each route fences the same requests as before, with another lock.
     Change,
     /// Some request moves to another fenced route, or loses its fence, or gets one.
-    Wander,
+    Moved,
 }
 
-impl Whereabouts {
-    pub(super) fn within(self, term: Arc<Term>) -> Known {
-        Known { place: self, term }
+impl UpstreamLocation {
+    pub(super) fn within(self, term: Arc<KeyGeneration>) -> TrackedUpstream {
+        TrackedUpstream { place: self, term }
     }
 }
 
-impl Kindred<'_> {
+impl ServiceGroup<'_> {
     /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
-    pub(super) fn gone(&self) -> Vec<Whereabouts> {
+    pub(super) fn gone(&self) -> Vec<UpstreamLocation> {
         let (mut names, mut endpoints) = (HashSet::new(), HashSet::new());
-        let mut adds = |place: &Whereabouts| {
+        let mut adds = |place: &UpstreamLocation| {
             let name = names.insert(place.name.clone());
             place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
         };
@@ -65,28 +65,28 @@ impl Kindred<'_> {
     }
 
     /// The terms of the group, each once.
-    pub(super) fn terms(&self) -> Vec<Arc<Term>> {
+    pub(super) fn terms(&self) -> Vec<Arc<KeyGeneration>> {
         distinct(self.before.iter().map(|known| known.term.clone()))
     }
 }
 
 /// The upstreams of a plan, in the order of their numbers.
-pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = Whereabouts> {
+pub(super) fn upstreams(plan: &Plan) -> impl Iterator<Item = UpstreamLocation> {
     // Spots compare addresses in any spelling: `localhost:80` and `127.0.0.1:80` lead to one service.
-    let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| Spot::of(endpoint)).collect();
-    plan.upstreams.iter().map(move |of| Whereabouts { name: of.name.clone(), endpoints: spots(of) })
+    let spots = |of: &Upstream| of.endpoints.iter().map(|endpoint| AddressId::of(endpoint)).collect();
+    plan.upstreams.iter().map(move |of| UpstreamLocation { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
 /// endpoint or a term, or may have taken requests from each other.
 pub(super) fn groups<'e>(
-    (old, before): (&Plan, Vec<&'e Known>),
+    (old, before): (&Plan, Vec<&'e TrackedUpstream>),
     plan: &Plan,
     rekeyed: &[String],
-) -> Vec<Kindred<'e>> {
-    let after: Vec<Whereabouts> = upstreams(plan).collect();
+) -> Vec<ServiceGroup<'e>> {
+    let after: Vec<UpstreamLocation> = upstreams(plan).collect();
     let begin = before.len();
-    let mut kin = Kin::of(begin + after.len());
+    let mut kin = DisjointSet::of(begin + after.len());
     let (mut names, mut endpoints) = (HashMap::new(), HashMap::new());
     for (at, place) in before.iter().map(|known| &known.place).chain(&after).enumerate() {
         kin.join(at, *names.entry(&place.name).or_insert(at));
@@ -104,7 +104,7 @@ pub(super) fn groups<'e>(
         touched(old, rekeyed).chain(touched(plan, rekeyed).map(|at| begin + at)).collect();
     touched.windows(2).for_each(|two| kin.join(two[0], two[1]));
 
-    let mut groups: HashMap<usize, Kindred> = HashMap::new();
+    let mut groups: HashMap<usize, ServiceGroup> = HashMap::new();
     for (at, known) in before.into_iter().enumerate() {
         groups.entry(kin.first(at)).or_default().before.push(known);
     }
@@ -128,7 +128,7 @@ fn keys(before: &Plan, after: &Plan, rekeyed: &[String]) -> KeyChange {
         let leads = |route: &Route| plan.upstream(route.upstream).name.clone();
         routes.map(|route| (route.name.clone(), (takes(route), leads(route)))).collect()
     };
-    if takes(before) == takes(after) { KeyChange::Change } else { KeyChange::Wander }
+    if takes(before) == takes(after) { KeyChange::Change } else { KeyChange::Moved }
 }
 
 /// The upstreams of these routes.
@@ -141,9 +141,9 @@ fn touched(plan: &Plan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
 }
 
 /// Disjoint sets that grow together (union-find); one member stands for each set.
-struct Kin(Vec<usize>);
+struct DisjointSet(Vec<usize>);
 
-impl Kin {
+impl DisjointSet {
     fn of(members: usize) -> Self {
         Self((0..members).collect())
     }

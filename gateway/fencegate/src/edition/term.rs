@@ -7,31 +7,31 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 /// A term. Plans that leave the keys unchanged share it.
 #[derive(Debug)]
-pub struct Term {
+pub struct KeyGeneration {
     running: TaskTracker,
     open: watch::Sender<bool>,
 }
 
 /// A fenced request from the moment at which its plan is known until nothing of it runs any more.
-pub type Running = TaskTrackerToken;
+pub type RequestToken = TaskTrackerToken;
 
 /// Opens a term once the terms before it are over.
 #[derive(Debug)]
-pub struct Opening {
-    term: Arc<Term>,
-    behind: Vec<Arc<Term>>,
+pub struct GenerationSwitch {
+    term: Arc<KeyGeneration>,
+    behind: Vec<Arc<KeyGeneration>>,
 }
 
-impl Term {
+impl KeyGeneration {
     /// A term without a predecessor, open at once.
     pub fn open() -> Arc<Self> {
         Self::begun(true)
     }
 
     /// A term whose requests wait until the requests of the former terms are over.
-    pub fn behind(before: Vec<Arc<Self>>) -> (Arc<Self>, Opening) {
+    pub fn behind(before: Vec<Arc<Self>>) -> (Arc<Self>, GenerationSwitch) {
         let term = Self::begun(false);
-        let opening = Opening { term: term.clone(), behind: before };
+        let opening = GenerationSwitch { term: term.clone(), behind: before };
         (term, opening)
     }
 
@@ -39,7 +39,7 @@ impl Term {
         Arc::new(Self { running: TaskTracker::new(), open: watch::Sender::new(open) })
     }
 
-    pub fn runs(&self) -> Running {
+    pub fn runs(&self) -> RequestToken {
         self.running.token()
     }
 
@@ -67,14 +67,14 @@ impl Term {
 }
 
 /// Each term once.
-pub(super) fn distinct(terms: impl Iterator<Item = Arc<Term>>) -> Vec<Arc<Term>> {
-    let mut terms: Vec<Arc<Term>> = terms.collect();
+pub(super) fn distinct(terms: impl Iterator<Item = Arc<KeyGeneration>>) -> Vec<Arc<KeyGeneration>> {
+    let mut terms: Vec<Arc<KeyGeneration>> = terms.collect();
     terms.sort_unstable_by_key(Arc::as_ptr);
     terms.dedup_by_key(|term| Arc::as_ptr(term));
     terms
 }
 
-impl Opening {
+impl GenerationSwitch {
     /// Call this when no worker takes requests in the former terms any more. Returns when all former terms are over.
     pub async fn due(&self) {
         for before in &self.behind {

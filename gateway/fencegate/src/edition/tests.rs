@@ -17,7 +17,7 @@ const POLICY: &str = concat!(
 "#
 );
 
-fn made(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Fleets>) {
+fn made(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Upstreams>) {
     let mut text = POLICY.to_owned();
     for (old, new) in changes {
         assert!(text.contains(old), "{old}");
@@ -25,28 +25,32 @@ fn made(changes: &[(&str, &str)]) -> (Arc<Plan>, Arc<Fleets>) {
     }
     let gateway = load(&text).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let fleets = Fleets::to_look_at(&plan, Metrics::of_gateway(&gateway).endpoints());
+    let fleets = Upstreams::to_look_at(&plan, Metrics::of_gateway(&gateway).endpoints());
     (plan, fleets)
 }
 
-fn first() -> Arc<Edition> {
+fn first() -> Arc<ActiveConfig> {
     let (plan, fleets) = made(&[]);
-    Edition::first(plan, fleets)
+    ActiveConfig::first(plan, fleets)
 }
 
-fn after(old: &Edition, changes: &[(&str, &str)], rekeyed: &[&str]) -> (Arc<Edition>, Vec<Opening>) {
+fn after(
+    old: &ActiveConfig,
+    changes: &[(&str, &str)],
+    rekeyed: &[&str],
+) -> (Arc<ActiveConfig>, Vec<GenerationSwitch>) {
     let (plan, fleets) = made(changes);
     let rekeyed: Vec<String> = rekeyed.iter().map(|name| (*name).to_owned()).collect();
-    Edition::after(old, plan, fleets, &rekeyed)
+    ActiveConfig::after(old, plan, fleets, &rekeyed)
 }
 
 /// Opens the terms that are due, as the process does, and counts them.
-fn open(openings: &mut Vec<Opening>) -> usize {
+fn open(openings: &mut Vec<GenerationSwitch>) -> usize {
     let (due, still): (Vec<_>, Vec<_>) =
         openings.drain(..).partition(|opening| opening.due().now_or_never().is_some());
     *openings = still;
     let opened = due.len();
-    due.into_iter().for_each(Opening::open);
+    due.into_iter().for_each(GenerationSwitch::open);
     opened
 }
 
@@ -131,7 +135,7 @@ fn two_upstreams_that_share_an_endpoint_wait_for_one_another() {
     for shared in ["http://b:80\", \"http://a:80\"", "http://b:80\", \"http://a:443\""] {
         let shared = [("http://b:80\"", shared)];
         let (plan, fleets) = made(&shared);
-        let first = Edition::first(plan, fleets);
+        let first = ActiveConfig::first(plan, fleets);
         let book = first.runs(B);
         let (second, mut openings) = after(&first, &[shared[0], KEY], &["pay"]);
         assert_eq!((second.is_open(A), second.is_open(B)), (false, false));
@@ -221,7 +225,7 @@ fn a_route_that_begins_to_fence_what_another_one_gave_up_waits_for_who_began_bef
     let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
     let rest = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (plan, fleets) = made(&[unfenced, rest]);
-    let first = Edition::first(plan, fleets);
+    let first = ActiveConfig::first(plan, fleets);
     let oldest = first.runs(A);
     let without = [&WITHOUT_PAY[1..], &[unfenced, rest]].concat();
     let (second, mut openings) = after(&first, &without, &["pay"]);

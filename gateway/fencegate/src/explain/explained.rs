@@ -3,29 +3,29 @@
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::sent::Sent;
+use super::sent::UpstreamRequestDiff;
 use crate::refusal::{Outcome, Refusal};
 
 /// The explanation of a request. A part is absent if it is not known when the request is refused.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Explained {
+pub struct Explanation {
     pub method: String,
     pub target: String,
     /// `None` if no route takes the request.
     pub route: Option<String>,
-    pub upstream: Option<Destination>,
-    pub lock: Option<TakenLock>,
+    pub upstream: Option<UpstreamInfo>,
+    pub lock: Option<LockExplanation>,
     pub once: Option<Operation>,
     /// The reason for which a route that only observes would refuse the request.
     pub observed: Option<&'static str>,
-    pub sent: Option<Sent>,
-    pub refused: Option<Refused>,
+    pub sent: Option<UpstreamRequestDiff>,
+    pub refused: Option<RefusalInfo>,
     /// The status of an answer that the gateway gives by itself, and that is no refusal.
     pub answered: Option<u16>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Destination {
+pub struct UpstreamInfo {
     pub name: String,
     pub endpoints: Vec<String>,
     /// The level: who compares tokens.
@@ -37,7 +37,7 @@ pub struct Destination {
 
 /// The lock that the request holds while it runs.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct TakenLock {
+pub struct LockExplanation {
     pub keys: Vec<HeldKey>,
     /// The layout of its nodes, if other programs stand in the same line.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub struct TakenLock {
     /// The most requests of one client that wait for or hold keys of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
-    pub hold: Kept,
+    pub hold: HoldExplanation,
     /// `optional` or `required` for requests under the lease of a client. Absent if such requests are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<&'static str>,
@@ -78,7 +78,7 @@ pub struct HeldKey {
 /// How long a key is kept after its request.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
-pub enum Kept {
+pub enum HoldExplanation {
     Strict,
     Cached { linger: String, max_local: u32, max_hold: String, max_tenure: String },
 }
@@ -98,7 +98,7 @@ pub struct Operation {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct RefusalInfo {
     /// `None` if the HTTP library refuses the request before the first step.
     pub reason: Option<&'static str>,
     pub status: u16,
@@ -106,7 +106,7 @@ pub struct Refused {
     pub detail: String,
 }
 
-impl Refused {
+impl RefusalInfo {
     pub(super) fn of(refusal: &Refusal) -> Self {
         Self {
             reason: Some(refusal.reason.word()),

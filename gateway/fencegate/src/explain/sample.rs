@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use fencegate_http::body::Body;
-use fencegate_policies::plan::Bind;
+use fencegate_policies::plan::BindAddress;
 use hyper::{
     HeaderMap, Method, Request, StatusCode, Uri,
     header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 
-use super::explained::Refused;
+use super::explained::RefusalInfo;
 
 /// A request that is explained and not sent.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct SampleRequest {
 
 /// The arguments do not describe a request.
 #[derive(Debug, thiserror::Error)]
-pub enum BadSample {
+pub enum ParseSampleError {
     #[error("`{0}` is no request: write `'POST /v1/orders/42/capture'`")]
     Line(String),
     #[error("`{0}` is no header field: write `'name: value'`")]
@@ -33,19 +33,20 @@ impl SampleRequest {
     ///
     /// # Errors
     /// There is not exactly one target, or a field is one that no client could send.
-    pub fn new(line: &str, host: &str, fields: &[String], body: Bytes) -> Result<Self, BadSample> {
+    pub fn new(line: &str, host: &str, fields: &[String], body: Bytes) -> Result<Self, ParseSampleError> {
         let (method, target) = match *line.split_ascii_whitespace().collect::<Vec<_>>() {
             [method, target] => (method, target),
             [target] if target.starts_with('/') => ("GET", target),
-            _ => return Err(BadSample::Line(line.to_owned())),
+            _ => return Err(ParseSampleError::Line(line.to_owned())),
         };
         let mut headers = HeaderMap::new();
         for field in fields {
-            let (name, value) = read(field).ok_or_else(|| BadSample::Field(field.clone()))?;
+            let (name, value) = read(field).ok_or_else(|| ParseSampleError::Field(field.clone()))?;
             headers.append(name, value);
         }
         if !headers.contains_key(HOST) {
-            let host = HeaderValue::from_str(host).map_err(|_| BadSample::Field(format!("host: {host}")))?;
+            let host =
+                HeaderValue::from_str(host).map_err(|_| ParseSampleError::Field(format!("host: {host}")))?;
             headers.insert(HOST, host);
         }
         let framed = headers.contains_key(TRANSFER_ENCODING) || headers.contains_key(CONTENT_LENGTH);
@@ -56,11 +57,11 @@ impl SampleRequest {
     }
 
     /// The request as the HTTP library would deliver it, or its refusal.
-    pub(super) fn request(&self) -> Result<Request<Body>, Refused> {
+    pub(super) fn request(&self) -> Result<Request<Body>, RefusalInfo> {
         let method = Method::from_bytes(self.method.as_bytes())
-            .map_err(|error| Refused::unreadable(StatusCode::BAD_REQUEST, &error))?;
+            .map_err(|error| RefusalInfo::unreadable(StatusCode::BAD_REQUEST, &error))?;
         let target = Uri::try_from(&*self.target)
-            .map_err(|error| Refused::unreadable(StatusCode::BAD_REQUEST, &error))?;
+            .map_err(|error| RefusalInfo::unreadable(StatusCode::BAD_REQUEST, &error))?;
         let mut request = Request::new(Body::whole(self.body.clone()));
         *request.method_mut() = method;
         *request.uri_mut() = target;
@@ -76,12 +77,12 @@ fn read(field: &str) -> Option<(HeaderName, HeaderValue)> {
 }
 
 /// The host that a client uses for this listener, unless it is given a name.
-pub fn default_host(listener: &Bind) -> String {
+pub fn default_host(listener: &BindAddress) -> String {
     match listener {
-        Bind::Unix(_) => "localhost".to_owned(),
-        Bind::Tcp(unspecified) if unspecified.ip().is_unspecified() => {
+        BindAddress::Unix(_) => "localhost".to_owned(),
+        BindAddress::Tcp(unspecified) if unspecified.ip().is_unspecified() => {
             format!("localhost:{}", unspecified.port())
         }
-        Bind::Tcp(address) => address.to_string(),
+        BindAddress::Tcp(address) => address.to_string(),
     }
 }

@@ -1,7 +1,7 @@
 //! What the upstream would get: the target, and the fields that differ from the client's.
 
 use fencegate_policies::{
-    plan::{Gateway, Level, Nested},
+    plan::{FencingLevel, GatewayPlan, NestedRequests},
     token::Token,
 };
 use hyper::{HeaderMap, header::HeaderValue};
@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::{
     headers::{FENCING_NOT_AFTER, FENCING_OPERATION, FENCING_TICKET},
-    steps::{forward, key::Keyed},
+    steps::{forward, key::KeyedRequest},
 };
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Sent {
+pub struct UpstreamRequestDiff {
     pub method: String,
     pub target: String,
     /// Names and values, ordered by name. A value in angle brackets is known only when the request is sent.
@@ -22,9 +22,9 @@ pub struct Sent {
     pub removed: Vec<String>,
 }
 
-impl Sent {
+impl UpstreamRequestDiff {
     /// `given`: the fields as the client sent them.
-    pub(super) fn of(gateway: &Gateway, keyed: Keyed, given: &HeaderMap) -> Self {
+    pub(super) fn of(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();
         stamp(gateway, &keyed, &mut fields);
         of_the_moment(&mut fields);
@@ -58,7 +58,7 @@ fn of_the_moment(fields: &mut HeaderMap) {
 }
 
 /// Stamps the fields as the gateway would, with a placeholder for the token.
-fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
+fn stamp(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: &mut HeaderMap) {
     let Some(fenced) = &keyed.fenced else { return };
     let upstream = gateway.serving.upstream(keyed.upstream);
     // An epoch that is unlikely to occur in another field.
@@ -74,8 +74,8 @@ fn stamp(gateway: &Gateway, keyed: &Keyed, fields: &mut HeaderMap) {
         }
     }
     fields.insert(FENCING_NOT_AFTER, HeaderValue::from_static("<not-after>"));
-    let guarded = upstream.fencing == Level::Guard;
-    let calls_back = fenced.fence(&gateway.serving).nested == Nested::Allow;
+    let guarded = upstream.fencing == FencingLevel::Guard;
+    let calls_back = fenced.fence(&gateway.serving).nested == NestedRequests::Allow;
     if gateway.tickets.is_some() && (guarded || calls_back) {
         fields.insert(FENCING_TICKET, HeaderValue::from_static("<ticket>"));
     }

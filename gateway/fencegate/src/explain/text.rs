@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::explained::{Explained, Kept, TakenLock};
+use super::explained::{Explanation, HoldExplanation, LockExplanation};
 
 /// A duration as a policy would write it.
 pub(super) fn duration(duration: Duration) -> String {
@@ -19,7 +19,7 @@ fn line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
     writeln!(f, "  {name:<9} {value}")
 }
 
-impl Display for Explained {
+impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.method, self.target)?;
         line(f, "route", self.route.as_deref().unwrap_or("none matches"))?;
@@ -70,7 +70,7 @@ impl Display for Explained {
     }
 }
 
-impl Display for TakenLock {
+impl Display for LockExplanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for held in &self.keys {
             line(f, "key", &held.key)?;
@@ -99,8 +99,8 @@ impl Display for TakenLock {
             line(f, "client_share", share)?;
         }
         match &self.hold {
-            Kept::Strict => line(f, "hold", "strict")?,
-            Kept::Cached { linger, max_local, max_hold, max_tenure } => line(
+            HoldExplanation::Strict => line(f, "hold", "strict")?,
+            HoldExplanation::Cached { linger, max_local, max_hold, max_tenure } => line(
                 f,
                 "hold",
                 format_args!(

@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use fencegate_http::{body::Body, peer::Peer};
+use fencegate_http::{body::Body, peer::ConnectionInfo};
 use hyper::Request;
 
-use crate::notes::Notes;
+use crate::notes::RequestContext;
 
 /// As the HTTP library gave it.
-pub struct Arrived {
+pub struct RawRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<Notes>,
-    pub peer: Rc<Peer>,
+    pub notes: Rc<RequestContext>,
+    pub peer: Rc<ConnectionInfo>,
 }

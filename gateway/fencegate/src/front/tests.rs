@@ -9,10 +9,10 @@ use std::{
 use fencegate_http::{
     body::Body,
     buffered::{Budget, HeadMemory},
-    course::Course,
-    listen::Facing,
-    peer::Peer,
-    upstream::fleet::Fleets,
+    course::ConnectionState,
+    listen::ConnectionService,
+    peer::ConnectionInfo,
+    upstream::fleet::Upstreams,
 };
 use fencegate_policies::{
     file::load,
@@ -26,12 +26,12 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 
 use super::*;
 use crate::{
-    edition::{Edition, Running},
-    hop_name::HopName,
-    in_flight::InFlight,
+    edition::{ActiveConfig, RequestToken},
+    hop_name::ViaName,
+    in_flight::ConcurrencyLimit,
     metrics::Metrics,
-    stack::{Parts, decide},
-    steps::{key::Keyed, limit::PerClient, route::Routing},
+    stack::{PipelineDeps, decide},
+    steps::{key::KeyedRequest, limit::ClientLimit, route::RoutingTable},
 };
 
 fn policy(key: &str) -> String {
@@ -47,10 +47,10 @@ routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key:
 
 /// Keeps what a request is counted with, as if it ran for ever.
 #[derive(Clone, Default)]
-struct Keeps(Rc<RefCell<Vec<Rc<Running>>>>);
+struct RetainingHandler(Rc<RefCell<Vec<Rc<RequestToken>>>>);
 
-impl Serve<Keyed> for Keeps {
-    async fn serve(&self, request: Keyed) -> Result<Reply, Refusal> {
+impl Handler<KeyedRequest> for RetainingHandler {
+    async fn serve(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
         let fenced = request.fenced.expect("the route fences");
         self.0.borrow_mut().push(fenced.running);
         std::future::pending().await
@@ -59,23 +59,23 @@ impl Serve<Keyed> for Keeps {
 
 /// Runs no stream before it is told to: a busy worker has others before it.
 #[derive(Clone, Default)]
-struct Later(Rc<RefCell<Vec<Stream>>>);
+struct DeferredExecutor(Rc<RefCell<Vec<BoxedTask>>>);
 
-type Stream = Pin<Box<dyn Future<Output = ()>>>;
+type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
 
-impl<F: Future<Output = ()> + 'static> Executor<F> for Later {
+impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
     fn execute(&self, stream: F) {
         self.0.borrow_mut().push(Box::pin(stream));
     }
 }
 
-fn desk(edition: &Arc<Edition>, all: &Arc<Metrics>, keeps: &Keeps) -> Desk {
+fn desk(edition: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandler) -> PipelineInstance {
     let plan = edition.plan.clone();
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
-    let parts = Parts {
-        in_flight: InFlight::at_most(9),
-        per_client: PerClient { shares: Default::default(), most: None },
-        hop: HopName::new(Guid::new(&SystemRandomness)),
+    let parts = PipelineDeps {
+        in_flight: ConcurrencyLimit::at_most(9),
+        per_client: ClientLimit { shares: Default::default(), most: None },
+        hop: ViaName::new(Guid::new(&SystemRandomness)),
         plan,
         budget: Budget::new(1 << 20, all.buffered().clone()),
         pass: None,
@@ -83,14 +83,17 @@ fn desk(edition: &Arc<Edition>, all: &Arc<Metrics>, keeps: &Keeps) -> Desk {
         leases: None,
         running: Default::default(),
     };
-    Desk::new(decide(parts, Routing::of(edition.clone(), metrics.clone()), keeps.clone()), metrics)
+    PipelineInstance::new(
+        decide(parts, RoutingTable::of(edition.clone(), metrics.clone()), keeps.clone()),
+        metrics,
+    )
 }
 
-fn made(key: &str) -> (Arc<Plan>, Arc<Fleets>, Arc<Metrics>) {
+fn made(key: &str) -> (Arc<Plan>, Arc<Upstreams>, Arc<Metrics>) {
     let gateway = load(&policy(key)).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
     let all = Metrics::of_gateway(&gateway);
-    let fleets = Fleets::to_look_at(&plan, all.endpoints());
+    let fleets = Upstreams::to_look_at(&plan, all.endpoints());
     (plan, fleets, all)
 }
 
@@ -100,20 +103,20 @@ async fn an_http_2_request_that_was_given_its_plan_is_waited_for_before_it_is_fi
 }
 
 async fn first_polled_late() {
-    let (keeps, later) = (Keeps::default(), Later::default());
+    let (keeps, later) = (RetainingHandler::default(), DeferredExecutor::default());
     let (plan, fleets, all) = made("pay");
-    let first = Edition::first(plan, fleets);
-    let front = Front::new(desk(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
+    let first = ActiveConfig::first(plan, fleets);
+    let front = Frontend::new(desk(&first, &all, &keeps), Role::Gateway, CancellationToken::new());
 
     let memory = HeadMemory::new(Budget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let peer = Peer::at(local, local);
-    let (served, course) = (Rc::new(front.clone()), Course::of_http2());
-    let facing = Facing::new(served, peer, course, Duration::from_secs(9), memory);
+    let peer = ConnectionInfo::at(local, local);
+    let (served, course) = (Rc::new(front.clone()), ConnectionState::of_http2());
+    let facing = ConnectionService::new(served, peer, course, Duration::from_secs(9), memory);
     spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), facing));
     let (mut sender, connection) =
-        client::conn::http2::handshake(OnThread, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");
+        client::conn::http2::handshake(ThreadExecutor, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");
     spawn_local(connection);
     let request = Request::post("http://a/pay/7").body(Body::empty()).expect("a request");
     spawn_local(sender.send_request(request));
@@ -123,7 +126,7 @@ async fn first_polled_late() {
 
     // The request has looked its plan up, and another one takes its place.
     let (plan, fleets, all) = made("order");
-    let (second, openings) = Edition::after(&first, plan, fleets, &["pay".to_owned()]);
+    let (second, openings) = ActiveConfig::after(&first, plan, fleets, &["pay".to_owned()]);
     let mut begun = Box::pin(front.turn_to(desk(&second, &all, &keeps)));
     assert!(begun.as_mut().now_or_never().is_none(), "it may still begin under the old plan");
 
@@ -142,9 +145,9 @@ async fn first_polled_late() {
 }
 
 #[derive(Clone)]
-struct OnThread;
+struct ThreadExecutor;
 
-impl<F: Future<Output: 'static> + 'static> Executor<F> for OnThread {
+impl<F: Future<Output: 'static> + 'static> Executor<F> for ThreadExecutor {
     fn execute(&self, future: F) {
         spawn_local(future);
     }

@@ -7,10 +7,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::{Method, body::Incoming, client::conn::http1::SendRequest};
 use tokio::time::timeout;
 
-use super::{JsonAnswer, JsonClient, NoJsonAnswer};
+use super::{JsonClient, JsonClientError, JsonResponse};
 
 /// An answer whose body has not been read yet.
-pub struct Streamed {
+pub struct StreamedResponse {
     body: Incoming,
     /// Keeps the connection open.
     _connection: SendRequest<Full<Bytes>>,
@@ -25,27 +25,27 @@ impl JsonClient {
         &mut self,
         path: &str,
         patience: Duration,
-    ) -> Result<Result<Streamed, JsonAnswer>, NoJsonAnswer> {
+    ) -> Result<Result<StreamedResponse, JsonResponse>, JsonClientError> {
         let begun = async {
             let (answer, connection) = self.begin(Method::POST, path, &[], Bytes::new()).await?;
             if !answer.status().is_success() {
-                return Ok(Err(JsonAnswer::of(answer).await?));
+                return Ok(Err(JsonResponse::of(answer).await?));
             }
-            Ok(Ok(Streamed { body: answer.into_body(), _connection: connection }))
+            Ok(Ok(StreamedResponse { body: answer.into_body(), _connection: connection }))
         };
-        timeout(patience, begun).await.unwrap_or(Err(NoJsonAnswer::Timeout(patience)))
+        timeout(patience, begun).await.unwrap_or(Err(JsonClientError::Timeout(patience)))
     }
 }
 
-impl Streamed {
+impl StreamedResponse {
     /// The next part of the body; `None` behind its end.
     ///
     /// # Errors
     /// The answer broke off, or nothing came within `patience`.
-    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, NoJsonAnswer> {
+    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, JsonClientError> {
         loop {
             let frame = timeout(patience, self.body.frame()).await;
-            let Some(frame) = frame.map_err(|_| NoJsonAnswer::Timeout(patience))? else { return Ok(None) };
+            let Some(frame) = frame.map_err(|_| JsonClientError::Timeout(patience))? else { return Ok(None) };
             if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));
             }

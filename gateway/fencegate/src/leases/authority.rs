@@ -2,36 +2,36 @@
 
 use std::sync::Arc;
 
-use fencegate_http::peer::{Identity, Peer};
+use fencegate_http::peer::{ClientIdentity, ConnectionInfo};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, Principal, Shows},
+    plan::{self, Principal, PrincipalCredential},
 };
 use hyper::{HeaderMap, header::AUTHORIZATION};
 
-use crate::bearer::{BadBearer, Bearer};
+use crate::bearer::{BearerToken, BearerTokenError};
 
 /// The principals of one plan, and their credentials. Cheap to clone.
 #[derive(Clone)]
-pub struct Authority(Arc<[(Principal, Credential)]>);
+pub struct LeaseAuth(Arc<[(Principal, Credential)]>);
 
 /// The credential of a principal.
 enum Credential {
-    Bearer(Bearer),
+    Bearer(BearerToken),
     Certificate(Arc<str>),
 }
 
-impl Authority {
+impl LeaseAuth {
     /// The principals of `leases`; none for a plan without leases.
     ///
     /// # Errors
     /// A file cannot be used.
-    pub fn of(leases: Option<&plan::Leases>) -> Result<Self, BadBearer> {
+    pub fn of(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
         let known = |principal: &Principal| {
             let credential = match &principal.shows {
-                Shows::Bearer(file) => Credential::Bearer(Bearer::open(file)?),
-                Shows::Certificate(name) => Credential::Certificate(name.clone()),
+                PrincipalCredential::Bearer(file) => Credential::Bearer(BearerToken::open(file)?),
+                PrincipalCredential::Certificate(name) => Credential::Certificate(name.clone()),
             };
             Ok((principal.clone(), credential))
         };
@@ -49,7 +49,7 @@ impl Authority {
 
     /// Who has sent a request with these fields over a connection of this peer. Every token is compared with every known one,
     /// so that the time tells nothing.
-    pub fn principal(&self, headers: &HeaderMap, peer: &Peer) -> Option<Principal> {
+    pub fn principal(&self, headers: &HeaderMap, peer: &ConnectionInfo) -> Option<Principal> {
         let token = bearer(headers);
         let certificate = peer.certificate();
         let shows = |credential: &Credential| match credential {
@@ -68,7 +68,7 @@ impl Authority {
 
 /// Whether a policy means this client by the name. A URI counts for a name with a colon alone, and an address for one with an `@`:
 /// who may choose a URI of his certificate does not choose the name of a machine by it.
-fn is_named(client: &Identity, name: &str) -> bool {
+fn is_named(client: &ClientIdentity, name: &str) -> bool {
     let of_kind = |written: &String| match written.split_once(':') {
         Some(("URI", uri)) => name.contains(':') && uri.eq_ignore_ascii_case(name),
         Some(("email", address)) => name.contains('@') && address.eq_ignore_ascii_case(name),
@@ -87,7 +87,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim().as_bytes())
 }
 
-impl Authority {
+impl LeaseAuth {
     /// True if there still is a principal of this name, and it may take these keys.
     pub fn still_grants(&self, principal: &str, keys: &[ResourceKey]) -> bool {
         self.0.iter().any(|(known, _)| *known.name == *principal && may_take(known, keys))
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_uri_or_an_address_is_not_the_name_of_a_machine() {
-        let client = |common: &str, names: &[&str]| Identity {
+        let client = |common: &str, names: &[&str]| ClientIdentity {
             subject: String::new(),
             common_names: vec![common.to_owned()],
             names: names.iter().map(|&name| name.to_owned()).collect(),

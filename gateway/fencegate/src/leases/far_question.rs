@@ -5,8 +5,8 @@ use std::{net::IpAddr, rc::Rc, time::Duration};
 use bytes::Bytes;
 use fencegate_http::{body::Body, network::Network};
 use fencegate_lock::{
-    reach::Way,
-    tenures::{keeper::Keeper, question::Holder},
+    reach::HolderRoute,
+    tenures::{keeper::LockManager, question::MemberLocation},
 };
 use fencegate_process::clock::SharedClock;
 use http_body_util::{BodyExt as _, Limited};
@@ -21,13 +21,13 @@ use crate::{
     headers::{FENCING_FORWARDED, FENCING_LEASE},
     refusal::{Reason, Refusal},
     siblings::{
-        Idle, Ours, Reported, field,
-        trunk::{Dialling, Lend},
+        LocalPeer, PeerOutcome, PeerPool, field,
+        trunk::{DialOptions, PeerConnection},
     },
 };
 
 /// A question for another gateway.
-pub(super) struct Question {
+pub(super) struct PeerRequest {
     pub(super) method: Method,
     /// The path with its query.
     pub(super) path: String,
@@ -41,7 +41,7 @@ pub(super) struct Question {
 }
 
 /// The answer of the other gateway.
-pub(super) struct RemoteAnswer {
+pub(super) struct PeerResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
@@ -50,24 +50,24 @@ pub(super) struct RemoteAnswer {
 /// The time for the way there, the gateway itself, and the way back.
 const MARGIN: Duration = Duration::from_secs(3);
 /// Far larger than any document about leases.
-const LONGEST: usize = 1 << 20;
+const MAX_RESPONSE_LEN: usize = 1 << 20;
 /// How long idle connections to other gateways are kept.
-const KEPT: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Asks other gateways, on one thread.
-pub(super) struct Remotes<N> {
+pub(super) struct PeerClient<N> {
     pub(super) network: N,
     pub(super) clock: SharedClock,
-    pub(super) keeper: Keeper,
-    pub(super) ours: Option<Ours>,
-    pub(super) idle: Rc<Idle>,
+    pub(super) keeper: LockManager,
+    pub(super) ours: Option<LocalPeer>,
+    pub(super) idle: Rc<PeerPool>,
 }
 
-impl<N: Network> Remotes<N> {
+impl<N: Network> PeerClient<N> {
     pub(super) async fn run(
         &self,
-        (member, question): (String, Question),
-        mut told: oneshot::Sender<Result<RemoteAnswer, Refusal>>,
+        (member, question): (String, PeerRequest),
+        mut told: oneshot::Sender<Result<PeerResponse, Refusal>>,
     ) {
         let longest = question.patience + MARGIN;
         let answered = tokio::select! {
@@ -79,47 +79,48 @@ impl<N: Network> Remotes<N> {
     }
 
     /// `member`: the member node of the session that holds the lease.
-    async fn asked(&self, member: String, question: &Question) -> Result<RemoteAnswer, Refusal> {
+    async fn asked(&self, member: String, question: &PeerRequest) -> Result<PeerResponse, Refusal> {
         let ours = self.ours.as_ref().ok_or_else(|| away("the policy of this gateway has no `peer`"))?;
         let way = match self.keeper.holder(member).await {
-            Ok(Holder::Elsewhere(way)) => way,
-            Ok(Holder::Gone | Holder::Here) => {
+            Ok(MemberLocation::Elsewhere(way)) => way,
+            Ok(MemberLocation::Gone | MemberLocation::Here) => {
                 return Err(Refusal::new(Reason::StaleToken, "the session of the lease is over"));
             }
-            Ok(Holder::Unreached) => return Err(away("the gateway that holds it has no `peer`")),
+            Ok(MemberLocation::Unreachable) => return Err(away("the gateway that holds it has no `peer`")),
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
         match self.sent(ours, question, &way, false).await {
             // The connection was closed while it was idle, so the question was not read.
-            Err(Unsent::Stale) => self.sent(ours, question, &way, true).await,
+            Err(PeerRequestError::Stale) => self.sent(ours, question, &way, true).await,
             done => done,
         }
         .map_err(|unsent| match unsent {
-            Unsent::Stale => away("the connection ended before it answered"),
-            Unsent::Away(why) => away(why),
+            PeerRequestError::Stale => away("the connection ended before it answered"),
+            PeerRequestError::Unavailable(why) => away(why),
         })
     }
 
     async fn sent(
         &self,
-        ours: &Ours,
-        question: &Question,
-        way: &Way,
+        ours: &LocalPeer,
+        question: &PeerRequest,
+        way: &HolderRoute,
         fresh: bool,
-    ) -> Result<RemoteAnswer, Unsent> {
-        let dialling = Dialling {
+    ) -> Result<PeerResponse, PeerRequestError> {
+        let dialling = DialOptions {
             network: &self.network,
             clock: &self.clock,
             secured: ours.secured.as_deref(),
-            kept: KEPT,
+            kept: IDLE_TIMEOUT,
             left: MARGIN,
         };
-        let lend = Lend::of(&dialling, &self.idle, way, fresh).await;
+        let lend = PeerConnection::of(&dialling, &self.idle, way, fresh).await;
         let mut lend = lend.map_err(|error| {
             debug!(gateway = %way.gateway, %error, "not reached");
-            Unsent::Away("it cannot be reached")
+            PeerRequestError::Unavailable("it cannot be reached")
         })?;
-        let http = addressed(ours, question, way).ok_or(Unsent::Away("the question fits into no request"))?;
+        let http = addressed(ours, question, way)
+            .ok_or(PeerRequestError::Unavailable("the question fits into no request"))?;
         let answer = match lend.send(http, question.patience + MARGIN).await {
             Ok(answer) => answer,
             Err(failed) => {
@@ -127,38 +128,39 @@ impl<N: Network> Remotes<N> {
                 debug!(gateway = %way.gateway, why = %failed.why, "a question broke off");
                 let stale = reused && (unwritten || failed.back.is_some());
                 return Err(if stale {
-                    Unsent::Stale
+                    PeerRequestError::Stale
                 } else {
-                    Unsent::Away("the connection ended before it answered")
+                    PeerRequestError::Unavailable("the connection ended before it answered")
                 });
             }
         };
-        if Reported::read(answer.headers()).is_some_and(|told| told.reason == Some(Reason::PeerForbidden)) {
+        if PeerOutcome::read(answer.headers()).is_some_and(|told| told.reason == Some(Reason::PeerForbidden))
+        {
             lend.give_up();
-            return Err(Unsent::Away("it does not take us for a gateway"));
+            return Err(PeerRequestError::Unavailable("it does not take us for a gateway"));
         }
         let (head, incoming) = answer.into_parts();
         let kept = [CONTENT_TYPE, RETRY_AFTER].into_iter();
         let headers = kept.filter_map(|name| Some((name.clone(), head.headers.get(name)?.clone()))).collect();
         let body = lend.body(incoming, fencegate_http::body::Trailers::Drop, question.patience + MARGIN);
-        let body = Limited::new(body, LONGEST).collect().await;
-        let body = body.map_err(|_| Unsent::Away("its answer broke off"))?.to_bytes();
-        Ok(RemoteAnswer { status: head.status, headers, body })
+        let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
+        let body = body.map_err(|_| PeerRequestError::Unavailable("its answer broke off"))?.to_bytes();
+        Ok(PeerResponse { status: head.status, headers, body })
     }
 }
 
 /// No answer.
-enum Unsent {
+enum PeerRequestError {
     /// The connection had ended before the question was sent.
     Stale,
-    Away(&'static str),
+    Unavailable(&'static str),
 }
 
-fn addressed(ours: &Ours, question: &Question, way: &Way) -> Option<Request<Body>> {
+fn addressed(ours: &LocalPeer, question: &PeerRequest, way: &HolderRoute) -> Option<Request<Body>> {
     let mut http = Request::new(Body::whole(question.body.clone()));
     *http.method_mut() = question.method.clone();
     *http.uri_mut() = question.path.parse().ok()?;
-    let said = field::told(&way.pass, ABOUT_NO_KEY, question.patience, None, &ours.name);
+    let said = field::told(&way.pass, NO_KEY, question.patience, None, &ours.name);
     let mut said = HeaderValue::from_str(&said).ok()?;
     said.set_sensitive(true);
     let fields: [(HeaderName, HeaderValue); 4] = [
@@ -180,7 +182,7 @@ fn addressed(ours: &Ours, question: &Question, way: &Way) -> Option<Request<Body
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Stands in the place of a request's key.
-const ABOUT_NO_KEY: &str = "-";
+const NO_KEY: &str = "-";
 
 fn away(why: &'static str) -> Refusal {
     Refusal::new(Reason::LeaseAway, why)

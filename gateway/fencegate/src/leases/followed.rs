@@ -11,41 +11,41 @@ use super::lease_json::ElectionDocument;
 
 /// The elections with followers at this gateway.
 #[derive(Clone, Default)]
-pub struct Followed(Arc<Mutex<FollowedElections>>);
+pub struct ElectionWatches(Arc<Mutex<WatchedElections>>);
 
 #[derive(Default)]
-struct FollowedElections {
-    watched: HashMap<String, Arc<watch::Sender<Seen>>>,
+struct WatchedElections {
+    watched: HashMap<String, Arc<watch::Sender<ElectionState>>>,
     /// The number of followers of each principal.
     followers: HashMap<Arc<str>, usize>,
 }
 
 /// The last state; `None` before the first look.
 #[derive(Default)]
-pub struct Seen(Option<ElectionDocument>);
+pub struct ElectionState(Option<ElectionDocument>);
 
 /// One follower of an election.
-pub struct Follower {
-    seen: watch::Receiver<Seen>,
+pub struct ElectionSubscriber {
+    seen: watch::Receiver<ElectionState>,
     first: bool,
-    _permit: FollowerPermit,
+    _permit: SubscriberPermit,
 }
 
 /// A follower counts for its principal until this is dropped.
-struct FollowerPermit {
-    among: Followed,
+struct SubscriberPermit {
+    among: ElectionWatches,
     principal: Arc<str>,
 }
 
-impl Followed {
+impl ElectionWatches {
     /// Follows an election for a principal; `None` where it has `most` followers already. If nobody watches the
     /// election yet, `watch` gets the channel to report to.
     pub fn follow(
         &self,
         name: &str,
         (principal, most): (&Arc<str>, usize),
-        watch: impl FnOnce(Arc<watch::Sender<Seen>>),
-    ) -> Option<Follower> {
+        watch: impl FnOnce(Arc<watch::Sender<ElectionState>>),
+    ) -> Option<ElectionSubscriber> {
         let mut all = self.elections();
         let followers = all.followers.get(principal).copied().unwrap_or_default();
         if followers >= most {
@@ -57,15 +57,15 @@ impl Followed {
         let seen = match all.watched.get(name) {
             Some(told) => told.subscribe(),
             None => {
-                let (told, seen) = watch::channel(Seen::default());
+                let (told, seen) = watch::channel(ElectionState::default());
                 let told = Arc::new(told);
                 all.watched.insert(name.to_owned(), told.clone());
                 watch(told);
                 seen
             }
         };
-        let permit = FollowerPermit { among: self.clone(), principal: principal.clone() };
-        Some(Follower { seen, first: true, _permit: permit })
+        let permit = SubscriberPermit { among: self.clone(), principal: principal.clone() };
+        Some(ElectionSubscriber { seen, first: true, _permit: permit })
     }
 
     /// The number of elections that somebody follows.
@@ -73,12 +73,12 @@ impl Followed {
         self.elections().watched.values().filter(|told| !told.is_closed()).count()
     }
 
-    fn elections(&self) -> MutexGuard<'_, FollowedElections> {
+    fn elections(&self) -> MutexGuard<'_, WatchedElections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for FollowerPermit {
+impl Drop for SubscriberPermit {
     fn drop(&mut self) {
         let mut all = self.among.elections();
         if let Some(followers) = all.followers.get_mut(&self.principal) {
@@ -88,7 +88,7 @@ impl Drop for FollowerPermit {
     }
 }
 
-impl Seen {
+impl ElectionState {
     /// Takes over a document with another leader, unless that leader is older: an answer of ZooKeeper may be a moment
     /// old.
     pub fn replaced_by(&mut self, document: ElectionDocument) -> bool {
@@ -107,7 +107,7 @@ impl Seen {
     }
 }
 
-impl Follower {
+impl ElectionSubscriber {
     /// Returns the present state first, then each change; `None` when nobody watches any more.
     pub async fn next(&mut self) -> Option<ElectionDocument> {
         loop {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_leader_is_never_followed_by_an_older_one() {
-        let mut seen = Seen::default();
+        let mut seen = ElectionState::default();
         for (number, news) in
             [(None, true), (Some(3), true), (Some(3), false), (Some(2), false), (Some(4), true)]
         {
@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_looks_for_all_who_follow() {
-        let (followed, mut looks) = (Followed::default(), Vec::new());
+        let (followed, mut looks) = (ElectionWatches::default(), Vec::new());
         let jobs: Arc<str> = "jobs".into();
         let by = (&jobs, 2);
         let mut one = followed.follow("primary", by, |told| looks.push(told)).expect("the first");

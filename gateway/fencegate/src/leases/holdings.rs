@@ -13,10 +13,10 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use fencegate_lock::{session::paths::Paths, tenures::keeper::Keeper};
+use fencegate_lock::{session::paths::Paths, tenures::keeper::LockManager};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, Gateway, LockSite, Mode},
+    plan::{self, GatewayPlan, LockSite, Mode},
 };
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use tokio::{sync::mpsc, time::sleep};
@@ -24,43 +24,43 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    authority::{Authority, may_take},
-    id::{LeaseId, Reference},
-    lease::{Ended, Lease, Stood, Wanted, Why},
-    task::Task,
+    authority::{LeaseAuth, may_take},
+    id::{LeaseId, LeaseReference},
+    lease::{EndReason, Lease, LeaseEnd, NewLease, StageSnapshot},
+    task::LeaseCommand,
 };
 use crate::{
-    agreement::Agreement,
-    bearer::BadBearer,
-    in_force::InForce,
+    agreement::PlanCompat,
+    bearer::BearerTokenError,
+    in_force::CurrentConfig,
     metrics::LeaseMetrics,
     refusal::{Reason, Refusal},
 };
 
 /// The leases of one process. Nobody is granted one while the plan has no `leases`; those that are there go on.
-pub struct Leases {
-    all: Mutex<All>,
-    terms: ArcSwap<LeaseTerms>,
+pub struct LeaseTable {
+    all: Mutex<LeaseIndex>,
+    terms: ArcSwap<LeaseSettings>,
     pub(super) gateway: Arc<str>,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: LockManager,
     clock: SharedClock,
     /// Tasks for the thread that takes the locks of leases.
-    tasks: mpsc::UnboundedSender<Task>,
+    tasks: mpsc::UnboundedSender<LeaseCommand>,
     drain: CancellationToken,
     metrics: LeaseMetrics,
-    usual: Mutex<Usual>,
+    usual: Mutex<MeanHold>,
     /// Another plan is being taken over: who asks now is asked to come again.
     turning: AtomicBool,
-    pub(super) in_force: InForce,
+    pub(super) in_force: CurrentConfig,
     /// Whether other gateways take the same locks as this one.
-    pub(super) agreement: Arc<Agreement>,
+    pub(super) agreement: Arc<PlanCompat>,
 }
 
 /// All leases, and the ways to find one.
 #[derive(Default)]
-struct All {
+struct LeaseIndex {
     /// By reference. Leases stay here for some time after their end.
-    leases: HashMap<Reference, Arc<Lease>>,
+    leases: HashMap<LeaseReference, Arc<Lease>>,
     /// The number of leases that are not over, by principal.
     living: HashMap<Arc<str>, usize>,
     /// The leases that are not over, by key.
@@ -70,46 +70,46 @@ struct All {
 }
 
 /// The settings of a plan for leases.
-pub struct LeaseTerms {
+pub struct LeaseSettings {
     /// `None`: nobody is granted one.
-    pub bounds: Option<plan::Leases>,
-    pub authority: Authority,
+    pub bounds: Option<plan::LeasePlan>,
+    pub authority: LeaseAuth,
 }
 
 /// The usual time for which leases hold their locks, estimated from recent leases.
 #[derive(Debug, Default)]
-struct Usual(Option<Duration>);
+struct MeanHold(Option<Duration>);
 
 /// How often expired leases are looked for. Requests under a lease check that themselves.
-const LOOK: Duration = Duration::from_millis(200);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a client can ask why its lease is over.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const RETENTION: Duration = Duration::from_secs(60);
 /// If there are very many, only the last are remembered.
-const MOST_REMEMBERED: usize = 10_000;
+const MAX_RETAINED: usize = 10_000;
 
 /// The parts that the leases need.
-pub(super) struct HoldingsParts {
+pub(super) struct LeaseTableDeps {
     pub(super) gateway: Arc<str>,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: LockManager,
     pub(super) clock: SharedClock,
-    pub(super) tasks: mpsc::UnboundedSender<Task>,
+    pub(super) tasks: mpsc::UnboundedSender<LeaseCommand>,
     pub(super) drain: CancellationToken,
     pub(super) metrics: LeaseMetrics,
-    pub(super) in_force: InForce,
-    pub(super) agreement: Arc<Agreement>,
+    pub(super) in_force: CurrentConfig,
+    pub(super) agreement: Arc<PlanCompat>,
 }
 
-impl LeaseTerms {
+impl LeaseSettings {
     /// # Errors
     /// A file with a token cannot be used.
-    pub fn open(leases: Option<&plan::Leases>) -> Result<Self, BadBearer> {
-        Ok(Self { bounds: leases.cloned(), authority: Authority::of(leases)? })
+    pub fn open(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
+        Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::of(leases)? })
     }
 }
 
-impl Leases {
-    pub(super) fn new(parts: HoldingsParts, terms: LeaseTerms) -> Self {
-        let HoldingsParts { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement } = parts;
+impl LeaseTable {
+    pub(super) fn new(parts: LeaseTableDeps, terms: LeaseSettings) -> Self {
+        let LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement } = parts;
         let (all, usual, followed) = (Mutex::default(), Mutex::default(), terms.authority.clone());
         let leases = Self {
             all,
@@ -126,22 +126,22 @@ impl Leases {
             agreement,
         };
         // The thread has not begun yet.
-        leases.tasks.send(Task::Follow(followed)).ok();
+        leases.tasks.send(LeaseCommand::FollowCredentials(followed)).ok();
         leases
     }
 
     /// The settings of the plan in force for leases.
-    pub fn terms(&self) -> Arc<LeaseTerms> {
+    pub fn terms(&self) -> Arc<LeaseSettings> {
         self.terms.load_full()
     }
 
     /// # Errors
     /// The thread has ended: the process stops.
-    pub(super) fn give(&self, task: Task) -> Result<(), Refusal> {
+    pub(super) fn give(&self, task: LeaseCommand) -> Result<(), Refusal> {
         self.tasks.send(task).map_err(|_| Refusal::new(Reason::Draining, "the gateway is stopping"))
     }
 
-    fn all(&self) -> MutexGuard<'_, All> {
+    fn all(&self) -> MutexGuard<'_, LeaseIndex> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,7 +149,7 @@ impl Leases {
     ///
     /// # Errors
     /// There are too many, or no lock could be had now by anybody.
-    pub fn begin(&self, wanted: Wanted, wait: Duration) -> Result<Arc<Lease>, Refusal> {
+    pub fn begin(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
         if self.drain.is_cancelled() {
             return Err(Refusal::new(Reason::Draining, "a lease is asked for while the gateway stops"));
         }
@@ -158,12 +158,13 @@ impl Leases {
         let plan = wanted.placed.plan.clone();
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
         self.admit(&lease, &plan)?;
-        self.give(Task::Take { lease: lease.clone(), wait }).inspect_err(|_| self.end(&lease, Why::Lost))?;
+        self.give(LeaseCommand::Acquire { lease: lease.clone(), wait })
+            .inspect_err(|_| self.end(&lease, EndReason::Lost))?;
         Ok(lease)
     }
 
     /// `plan`: what was asked about the lease was asked of this one.
-    fn admit(&self, lease: &Arc<Lease>, plan: &Arc<Gateway>) -> Result<(), Refusal> {
+    fn admit(&self, lease: &Arc<Lease>, plan: &Arc<GatewayPlan>) -> Result<(), Refusal> {
         let mut all = self.all();
         // Under the mutex: whoever takes another plan over has said so before it looks at those that are there. Other gateways were
         // told of this plan, and the next one may grant the same by what they are not told of yet.
@@ -207,7 +208,7 @@ impl Leases {
     }
 
     /// A lease by its reference.
-    pub fn look_up(&self, reference: Reference) -> Option<Arc<Lease>> {
+    pub fn look_up(&self, reference: LeaseReference) -> Option<Arc<Lease>> {
         self.all().leases.get(&reference).cloned()
     }
 
@@ -234,18 +235,18 @@ impl Leases {
     /// Whoever holds this key here, alone.
     pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
         let holds = |lease: &&Arc<Lease>| {
-            lease.mode == Mode::Exclusive && matches!(lease.glance().stage, Stood::Held { .. })
+            lease.mode == Mode::Exclusive && matches!(lease.glance().stage, StageSnapshot::Held { .. })
         };
         self.all().keys.get(key)?.iter().find(holds).cloned()
     }
 
     /// Ends a lease, and notes how long such leases hold.
-    pub fn end(&self, lease: &Arc<Lease>, why: Why) {
+    pub fn end(&self, lease: &Arc<Lease>, why: EndReason) {
         self.ends(lease, why);
     }
 
     /// Ends a lease. Returns false if it was over before.
-    pub(super) fn ends(&self, lease: &Arc<Lease>, why: Why) -> bool {
+    pub(super) fn ends(&self, lease: &Arc<Lease>, why: EndReason) -> bool {
         let (word, ended) = (why.word(), lease.end(why));
         let ends = ended.is_some();
         if let Some(ended) = ended {
@@ -254,8 +255,8 @@ impl Leases {
         ends
     }
 
-    fn ended(&self, lease: &Arc<Lease>, ended: Ended, why: &'static str) {
-        if let Ended::Held(held) = ended {
+    fn ended(&self, lease: &Arc<Lease>, ended: LeaseEnd, why: &'static str) {
+        if let LeaseEnd::Held(held) = ended {
             self.usual.lock().unwrap_or_else(PoisonError::into_inner).note(held);
         }
         self.all().ends(lease);
@@ -281,7 +282,7 @@ impl Leases {
     /// Ends what is over by itself, for as long as the process lives.
     pub(super) async fn sweep(&self) {
         loop {
-            sleep(LOOK).await;
+            sleep(SWEEP_INTERVAL).await;
             let all: Vec<_> = self.all().leases.values().cloned().collect();
             let (mut waiting, mut held) = (0, 0);
             for lease in all {
@@ -289,12 +290,12 @@ impl Leases {
                     self.ended(&lease, ended, why);
                 }
                 match lease.glance().stage {
-                    Stood::Waiting { .. } if self.drain.is_cancelled() || self.has_moved(&lease) => {
-                        self.end(&lease, Why::Lost);
+                    StageSnapshot::Waiting { .. } if self.drain.is_cancelled() || self.has_moved(&lease) => {
+                        self.end(&lease, EndReason::Lost);
                     }
-                    Stood::Waiting { .. } => waiting += 1,
-                    Stood::Held { .. } => held += 1,
-                    Stood::Over { .. } => lease.settle(),
+                    StageSnapshot::Waiting { .. } => waiting += 1,
+                    StageSnapshot::Held { .. } => held += 1,
+                    StageSnapshot::Over { .. } => lease.settle(),
                 }
             }
             self.metrics.there_are(waiting, held);
@@ -309,7 +310,7 @@ impl Leases {
     }
 }
 
-impl All {
+impl LeaseIndex {
     fn begins(&mut self, lease: &Arc<Lease>) {
         self.leases.insert(lease.id.reference(), lease.clone());
         *self.living.entry(lease.principal.clone()).or_default() += 1;
@@ -338,7 +339,7 @@ impl All {
     fn forgets(&mut self) {
         while let Some(first) = self.over.front() {
             let over = first.over_for().unwrap_or_default();
-            let old = over >= REMEMBERED || (self.over.len() > MOST_REMEMBERED && !over.is_zero());
+            let old = over >= RETENTION || (self.over.len() > MAX_RETAINED && !over.is_zero());
             if !old {
                 return;
             }
@@ -349,7 +350,7 @@ impl All {
     }
 }
 
-impl Usual {
+impl MeanHold {
     /// An eighth of the newest, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
     fn note(&mut self, held: Duration) {
         self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));

@@ -11,44 +11,44 @@ use fencegate_process::randomness::Randomness;
 #[derive(Clone, PartialEq, Eq)]
 pub struct LeaseId {
     member: String,
-    reference: Reference,
-    secret: [u8; SECRET],
+    reference: LeaseReference,
+    secret: [u8; SECRET_LEN],
 }
 
 /// What operators, lists and logs call a lease: nobody can use it by that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Reference(u64);
+pub struct LeaseReference(u64);
 
-const SECRET: usize = 32;
+const SECRET_LEN: usize = 32;
 const VERSION: &str = "v1";
 /// Far above what the name of a gateway and a session need.
-const LONGEST: usize = 1024;
+const MAX_LEN: usize = 1024;
 
 impl LeaseId {
     /// `member`: the name of the member node of the session that is to hold it.
     pub fn new(member: String, randomness: &dyn Randomness) -> Self {
-        let (mut reference, mut secret) = ([0; 8], [0; SECRET]);
+        let (mut reference, mut secret) = ([0; 8], [0; SECRET_LEN]);
         randomness.fill(&mut reference);
         randomness.fill(&mut secret);
-        Self { member, reference: Reference(u64::from_be_bytes(reference)), secret }
+        Self { member, reference: LeaseReference(u64::from_be_bytes(reference)), secret }
     }
 
     /// `None` where it is not in the form of one.
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_LEN {
             return None;
         }
         let [VERSION, member, reference, secret] = *text.split('.').collect::<Vec<_>>() else { return None };
         let member = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(member).ok()?).ok()?;
         let secret = BASE64_URL_SAFE_NO_PAD.decode(secret).ok()?.try_into().ok()?;
-        Some(Self { member, reference: Reference::parse(reference)?, secret })
+        Some(Self { member, reference: LeaseReference::parse(reference)?, secret })
     }
 
     pub fn member(&self) -> &str {
         &self.member
     }
 
-    pub fn reference(&self) -> Reference {
+    pub fn reference(&self) -> LeaseReference {
         self.reference
     }
 
@@ -72,7 +72,7 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-impl Reference {
+impl LeaseReference {
     pub fn parse(text: &str) -> Option<Self> {
         let hex = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
         let in_form = text.len() == 16 && text.bytes().all(hex);
@@ -80,7 +80,7 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for LeaseReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -121,7 +121,7 @@ mod tests {
         }
         for bad in ["", "0", "00000000000000001", "000000000000000G", "000000000000000A", "+00000000000000f"]
         {
-            assert!(Reference::parse(bad).is_none(), "{bad}");
+            assert!(LeaseReference::parse(bad).is_none(), "{bad}");
         }
     }
 

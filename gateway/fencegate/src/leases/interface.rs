@@ -15,11 +15,11 @@ use axum::{
     routing::{get, post},
 };
 
-use self::setting::Interface;
+use self::setting::LeaseApi;
 use crate::refusal::{Reason, Refusal};
 
 /// The routes. Each request must have a [`setting::Applicant`] as an extension.
-pub fn routes(interface: Interface) -> Router {
+pub fn routes(interface: LeaseApi) -> Router {
     let v1 = Router::new()
         .route("/leases", get(oversight::list).post(client_calls::acquire))
         .route("/leases/{reference}", get(client_calls::show).delete(client_calls::release))

@@ -6,22 +6,24 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::tenures::{ahead::Ahead, chain::NotInside, leased_lock::LeasedLock, tenure::Tenure};
+use fencegate_lock::tenures::{
+    ahead::WaitProgress, chain::CallbackError, leased_lock::LeasedLock, tenure::GrantGuard,
+};
 use fencegate_policies::{
     key::ResourceKey,
     permits::Permits,
-    plan::{Gateway, LockSite, Mode},
+    plan::{GatewayPlan, LockSite, Mode},
 };
-use fencegate_process::clock::{Boot, SharedClock};
+use fencegate_process::clock::{BootInstant, SharedClock};
 use tokio::sync::watch;
 
 use super::{
     id::LeaseId,
-    life::{Life, LifeStage},
+    life::{LeaseStage, LeaseState},
 };
-use crate::edition::Running;
+use crate::edition::RequestToken;
 
-pub use super::life::Why;
+pub use super::life::EndReason;
 
 /// A lease of this gateway. Who has it in hand may ask it everything; who may do that is asked elsewhere.
 pub struct Lease {
@@ -35,15 +37,15 @@ pub struct Lease {
     pub principal: Arc<str>,
     /// The client's note for those who ask who holds the key.
     pub note: Option<Arc<str>>,
-    pub began: Boot,
+    pub began: BootInstant,
     /// It becomes no older.
-    ends: Boot,
-    pub(super) ahead: Arc<Ahead>,
+    ends: BootInstant,
+    pub(super) ahead: Arc<WaitProgress>,
     clock: SharedClock,
-    life: Mutex<Life>,
+    life: Mutex<LeaseState>,
     /// Counts the lease among the requests of its service, until its lock is given back. `None`: no request is forwarded
     /// by its client under the keys of a route.
-    request: Mutex<Option<Running>>,
+    request: Mutex<Option<RequestToken>>,
     /// The names of the routes whose keys have changed since, by each reload that changed some.
     rekeyed: Mutex<Vec<Arc<HashSet<String>>>>,
     /// Counts the changes.
@@ -51,16 +53,16 @@ pub struct Lease {
 }
 
 /// The state of a lease when it ended.
-pub(super) enum Ended {
-    Waited,
+pub(super) enum LeaseEnd {
+    NeverHeld,
     /// It held its lock, for this long.
     Held(Duration),
 }
 
 /// The state of a lease at one moment.
 #[derive(Debug, Clone)]
-pub struct Glance {
-    pub stage: Stood,
+pub struct LeaseSnapshot {
+    pub stage: StageSnapshot,
     pub ttl: Duration,
     /// Until it is over by itself; zero when it is.
     pub expires_in: Duration,
@@ -72,7 +74,7 @@ pub struct Glance {
 
 /// How far it has come.
 #[derive(Debug, Clone)]
-pub enum Stood {
+pub enum StageSnapshot {
     Waiting {
         ahead: usize,
     },
@@ -83,14 +85,14 @@ pub enum Stood {
     },
     /// Its lock is kept for this long, because its client was promised that.
     Over {
-        why: Why,
+        why: EndReason,
         kept_for: Duration,
     },
 }
 
 /// Why no request can run under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unusable {
+pub enum UseLeaseError {
     /// It waits for its lock yet.
     Waiting,
     /// It is over, or its lock is.
@@ -102,9 +104,9 @@ pub enum Unusable {
 }
 
 /// The lease that a client asks for.
-pub struct Wanted {
+pub struct NewLease {
     pub keys: Arc<[ResourceKey]>,
-    pub placed: Placed,
+    pub placed: LockPlacement,
     pub mode: Mode,
     pub permits: Option<Permits>,
     pub ttl: Duration,
@@ -115,25 +117,26 @@ pub struct Wanted {
     /// How long its client waits for the answer and cannot renew.
     pub unheard: Duration,
     /// For a request that another proxy forwards: a reload that gives its resource another key waits for the lease.
-    pub request: Option<Running>,
+    pub request: Option<RequestToken>,
 }
 
 /// Where the locks of a lease are to lie, with what that was asked of: it is begun by no other plan, and by no other session.
-pub struct Placed {
+pub struct LockPlacement {
     /// In the order of the keys.
     pub sites: Vec<LockSite>,
-    pub plan: Arc<Gateway>,
+    pub plan: Arc<GatewayPlan>,
     /// Gateways lock these keys alike beside this one.
     pub session: i64,
 }
 
 impl Lease {
-    pub(super) fn new(id: LeaseId, wanted: Wanted, clock: SharedClock) -> Self {
-        let Wanted { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request } = wanted;
+    pub(super) fn new(id: LeaseId, wanted: NewLease, clock: SharedClock) -> Self {
+        let NewLease { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request } =
+            wanted;
         let now = clock.now();
         let (ends, expires) = (now + max_age, now + ttl + unheard);
-        let life = Life {
-            stage: LifeStage::Waiting,
+        let life = LeaseState {
+            stage: LeaseStage::Waiting,
             ttl,
             expires: expires.min(ends),
             promised: now,
@@ -171,7 +174,7 @@ impl Lease {
         rekeyed.iter().any(|routes| routes.contains(route))
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
+    fn life(&self) -> MutexGuard<'_, LeaseState> {
         // Every change of it is one assignment.
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,23 +187,23 @@ impl Lease {
     pub(super) fn granted(&self, lock: LeasedLock) {
         let mut life = self.life();
         let now = self.clock.now();
-        if !matches!(life.stage, LifeStage::Waiting) || life.lapses(now, self.ends).is_some() {
+        if !matches!(life.stage, LeaseStage::Waiting) || life.lapses(now, self.ends).is_some() {
             drop(life);
             return lock.give_back();
         }
-        life.stage = LifeStage::Held { lock: Arc::new(lock), since: now };
+        life.stage = LeaseStage::Held { lock: Arc::new(lock), since: now };
         life.expires = (now + life.ttl).min(self.ends);
         drop(life);
         self.changed();
     }
 
     /// Ends it: nothing more is started under it. `None`: it was over.
-    pub(super) fn end(&self, why: Why) -> Option<Ended> {
+    pub(super) fn end(&self, why: EndReason) -> Option<LeaseEnd> {
         self.end_because(|_| Some(why))
     }
 
     /// Ends it where it is over by itself; with why.
-    pub(super) fn end_if_lapsed(&self) -> Option<(Ended, &'static str)> {
+    pub(super) fn end_if_lapsed(&self) -> Option<(LeaseEnd, &'static str)> {
         let mut word = "";
         let ended = self.end_because(|life| {
             let why = life.lapses(self.clock.now(), self.ends)?;
@@ -210,24 +213,24 @@ impl Lease {
         ended.map(|ended| (ended, word))
     }
 
-    fn end_because(&self, why: impl FnOnce(&Life) -> Option<Why>) -> Option<Ended> {
+    fn end_because(&self, why: impl FnOnce(&LeaseState) -> Option<EndReason>) -> Option<LeaseEnd> {
         let mut life = self.life();
-        if matches!(life.stage, LifeStage::Over { .. }) {
+        if matches!(life.stage, LeaseStage::Over { .. }) {
             return None;
         }
         let (why, now) = (why(&life)?, self.clock.now());
         // Its own client does not work under it any more. Of a lost set some nodes may be left, which were promised as well.
-        let kept = !matches!(why, Why::Released) && now < life.promised;
-        let over = LifeStage::Over { why, at: now, lock: None };
+        let kept = !matches!(why, EndReason::Released) && now < life.promised;
+        let over = LeaseStage::Over { why, at: now, lock: None };
         let (ended, lock) = match std::mem::replace(&mut life.stage, over) {
-            LifeStage::Held { lock, since } => (Ended::Held(now.since(since)), Some(lock)),
-            LifeStage::Waiting | LifeStage::Over { .. } => (Ended::Waited, None),
+            LeaseStage::Held { lock, since } => (LeaseEnd::Held(now.since(since)), Some(lock)),
+            LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseEnd::NeverHeld, None),
         };
         if let Some(lock) = &lock {
             lock.close();
         }
         let given = match (&mut life.stage, lock) {
-            (LifeStage::Over { lock: held, .. }, lock) if kept => {
+            (LeaseStage::Over { lock: held, .. }, lock) if kept => {
                 *held = lock;
                 None
             }
@@ -249,7 +252,7 @@ impl Lease {
     pub(super) fn settle(&self) {
         let mut life = self.life();
         let due = self.clock.now() >= life.promised;
-        let LifeStage::Over { lock, .. } = &mut life.stage else { return };
+        let LeaseStage::Over { lock, .. } = &mut life.stage else { return };
         if !due {
             return;
         }
@@ -271,7 +274,7 @@ impl Lease {
         let mut life = self.life();
         // Under its mutex: whoever looks whether it is over sees the one or the other.
         let now = self.clock.now();
-        if matches!(life.stage, LifeStage::Over { .. }) || life.lapses(now, self.ends).is_some() {
+        if matches!(life.stage, LeaseStage::Over { .. }) || life.lapses(now, self.ends).is_some() {
             return None;
         }
         (life.ttl, life.expires) = (ttl, (now + ttl).min(self.ends));
@@ -285,15 +288,15 @@ impl Lease {
     }
 
     pub fn is_over(&self) -> bool {
-        matches!(self.life().stage, LifeStage::Over { .. })
+        matches!(self.life().stage, LeaseStage::Over { .. })
     }
 
     /// How long the lease has been over; `None` before its end.
     pub(super) fn over_for(&self) -> Option<Duration> {
         match self.life().stage {
-            LifeStage::Over { at, lock: None, .. } => Some(self.clock.now().since(at)),
-            LifeStage::Over { .. } => Some(Duration::ZERO),
-            LifeStage::Waiting | LifeStage::Held { .. } => None,
+            LeaseStage::Over { at, lock: None, .. } => Some(self.clock.now().since(at)),
+            LeaseStage::Over { .. } => Some(Duration::ZERO),
+            LeaseStage::Waiting | LeaseStage::Held { .. } => None,
         }
     }
 
@@ -303,35 +306,39 @@ impl Lease {
     }
 
     /// For its client, who believes it: what is said to be held stays held for so long, whatever ends the lease.
-    pub fn promise(&self) -> Glance {
+    pub fn promise(&self) -> LeaseSnapshot {
         self.look(true)
     }
 
-    pub fn glance(&self) -> Glance {
+    pub fn glance(&self) -> LeaseSnapshot {
         self.look(false)
     }
 
-    fn look(&self, promises: bool) -> Glance {
+    fn look(&self, promises: bool) -> LeaseSnapshot {
         let revision = *self.changes.borrow();
         let mut life = self.life();
         let now = self.clock.now();
         let expires_in = life.expires.since(now);
         let stage = match &life.stage {
-            LifeStage::Waiting => Stood::Waiting { ahead: self.ahead.nodes() },
-            LifeStage::Held { lock, since } => {
+            LeaseStage::Waiting => StageSnapshot::Waiting { ahead: self.ahead.nodes() },
+            LeaseStage::Held { lock, since } => {
                 let proven = if lock.holds(now) { lock.proven_until().since(now) } else { Duration::ZERO };
-                Stood::Held { lock: lock.clone(), held_for: proven.min(expires_in), since: now.since(*since) }
+                StageSnapshot::Held {
+                    lock: lock.clone(),
+                    held_for: proven.min(expires_in),
+                    since: now.since(*since),
+                }
             }
-            LifeStage::Over { why, lock, .. } => {
+            LeaseStage::Over { why, lock, .. } => {
                 let kept_for = lock.as_ref().map(|_| life.promised.since(now)).unwrap_or_default();
-                Stood::Over { why: why.clone(), kept_for }
+                StageSnapshot::Over { why: why.clone(), kept_for }
             }
         };
-        if let (Stood::Held { held_for, .. }, true) = (&stage, promises) {
+        if let (StageSnapshot::Held { held_for, .. }, true) = (&stage, promises) {
             life.promised = life.promised.max(now + *held_for);
         }
-        Glance {
-            expires_in: if matches!(stage, Stood::Over { .. }) { Duration::ZERO } else { expires_in },
+        LeaseSnapshot {
+            expires_in: if matches!(stage, StageSnapshot::Over { .. }) { Duration::ZERO } else { expires_in },
             stage,
             ttl: life.ttl,
             revocation: life.revocation.clone(),
@@ -353,7 +360,7 @@ impl Lease {
     /// Returns when the lease no longer waits.
     pub async fn settled(&self) {
         let mut changes = self.changes.subscribe();
-        drop(changes.wait_for(|_| !matches!(self.life().stage, LifeStage::Waiting)).await);
+        drop(changes.wait_for(|_| !matches!(self.life().stage, LeaseStage::Waiting)).await);
     }
 
     /// As guards, tickets and services see its keys: whoever has one of several permits has marks of its own.
@@ -365,26 +372,26 @@ impl Lease {
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn enter(&self, mode: Mode) -> Result<(Tenure, Mode), Unusable> {
+    pub async fn enter(&self, mode: Mode) -> Result<(GrantGuard, Mode), UseLeaseError> {
         let lock = self.lock()?;
         let entered = lock.enter(mode).await;
         // Its turn may have come after its end, and before anybody has said so.
         self.lock()?;
         entered.map_err(|why| match why {
-            NotInside::Unproven => Unusable::Unproven,
-            NotInside::Upgrade => Unusable::Upgrade,
-            _ => Unusable::Over,
+            CallbackError::Unproven => UseLeaseError::Unproven,
+            CallbackError::Upgrade => UseLeaseError::Upgrade,
+            _ => UseLeaseError::Over,
         })
     }
 
-    fn lock(&self) -> Result<Arc<LeasedLock>, Unusable> {
+    fn lock(&self) -> Result<Arc<LeasedLock>, UseLeaseError> {
         let life = self.life();
         match &life.stage {
-            LifeStage::Waiting => Err(Unusable::Waiting),
-            LifeStage::Held { lock, .. } if life.lapses(self.clock.now(), self.ends).is_none() => {
+            LeaseStage::Waiting => Err(UseLeaseError::Waiting),
+            LeaseStage::Held { lock, .. } if life.lapses(self.clock.now(), self.ends).is_none() => {
                 Ok(lock.clone())
             }
-            LifeStage::Held { .. } | LifeStage::Over { .. } => Err(Unusable::Over),
+            LeaseStage::Held { .. } | LeaseStage::Over { .. } => Err(UseLeaseError::Over),
         }
     }
 }

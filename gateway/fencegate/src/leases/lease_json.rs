@@ -11,10 +11,10 @@ use fencegate_policies::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    holdings::Leases,
-    lease::{Glance, Lease, Stood, Why},
+    holdings::LeaseTable,
+    lease::{EndReason, Lease, LeaseSnapshot, StageSnapshot},
 };
-use crate::ticketing::Ticketing;
+use crate::ticketing::TicketIssuer;
 
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Deserialize)]
@@ -166,16 +166,16 @@ pub struct Leader {
 
 /// The reader of a document.
 #[derive(Clone, Copy)]
-pub enum Reader<'t> {
-    Client(Option<&'t Ticketing>),
+pub enum Viewer<'t> {
+    Client(Option<&'t TicketIssuer>),
     /// The document without the secret.
-    Others,
+    Public,
 }
 
 impl LeaseDocument {
-    pub fn of(lease: &Lease, leases: &Leases, reader: Reader<'_>) -> Self {
-        let glance = if matches!(reader, Reader::Client(_)) { lease.promise() } else { lease.glance() };
-        let Glance { stage, ttl, expires_in, revocation, revision, age } = glance;
+    pub fn of(lease: &Lease, leases: &LeaseTable, reader: Viewer<'_>) -> Self {
+        let glance = if matches!(reader, Viewer::Client(_)) { lease.promise() } else { lease.glance() };
+        let LeaseSnapshot { stage, ttl, expires_in, revocation, revision, age } = glance;
         let mut document = Self {
             lease: None,
             reference: lease.id.reference().to_string(),
@@ -200,29 +200,29 @@ impl LeaseDocument {
             revocation: revocation.as_deref().map(str::to_owned),
         };
         match stage {
-            Stood::Waiting { ahead } => {
+            StageSnapshot::Waiting { ahead } => {
                 document.state = WAITING.into();
                 document.ahead = Some(ahead);
                 document.expected_wait_ms = leases.expected_wait(ahead).map(millis);
             }
-            Stood::Held { lock, held_for, .. } => {
+            StageSnapshot::Held { lock, held_for, .. } => {
                 let token = lock.token();
                 document.state = HELD.into();
                 (document.token, document.number) = (Some(token), Some(token.number()));
                 document.permit = lock.permit().map(Permit::number);
                 // Only the client has sent a question from which the time can count.
-                document.held_for_ms = matches!(reader, Reader::Client(_)).then(|| millis(held_for));
-                if let Reader::Client(Some(tickets)) = reader {
+                document.held_for_ms = matches!(reader, Viewer::Client(_)).then(|| millis(held_for));
+                if let Viewer::Client(Some(tickets)) = reader {
                     let ticket = tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session());
                     document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
                 }
             }
-            Stood::Over { why, .. } => {
+            StageSnapshot::Over { why, .. } => {
                 document.state = OVER.into();
                 document.why = Some(said(&why));
             }
         }
-        if matches!(reader, Reader::Client(_)) {
+        if matches!(reader, Viewer::Client(_)) {
             document.lease = Some(lease.id.reveal());
         }
         document
@@ -230,9 +230,9 @@ impl LeaseDocument {
 }
 
 /// Why a lease is over, for programs.
-pub fn said(why: &Why) -> String {
+pub fn said(why: &EndReason) -> String {
     match why {
-        Why::Refused(refusal) => refusal.reason.word().to_owned(),
+        EndReason::Refused(refusal) => refusal.reason.word().to_owned(),
         why => why.word().to_owned(),
     }
 }

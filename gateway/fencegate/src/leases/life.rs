@@ -3,31 +3,31 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_lock::tenures::leased_lock::LeasedLock;
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use crate::{metrics::WHY, refusal::Refusal};
+use crate::{metrics::END_REASONS, refusal::Refusal};
 
 /// Between two changes.
-pub(super) struct Life {
-    pub(super) stage: LifeStage,
+pub(super) struct LeaseState {
+    pub(super) stage: LeaseStage,
     pub(super) ttl: Duration,
     /// The lease ends then, unless it is renewed. Never later than its greatest age.
-    pub(super) expires: Boot,
+    pub(super) expires: BootInstant,
     /// Until then the client was promised that nobody else can hold the key.
-    pub(super) promised: Boot,
+    pub(super) promised: BootInstant,
     /// Why an operator asks the client to give the lease back.
     pub(super) revocation: Option<Arc<str>>,
 }
 
-pub(super) enum LifeStage {
+pub(super) enum LeaseStage {
     Waiting,
     Held {
         lock: Arc<LeasedLock>,
-        since: Boot,
+        since: BootInstant,
     },
     Over {
-        why: Why,
-        at: Boot,
+        why: EndReason,
+        at: BootInstant,
         /// Held until the promise to the client is over.
         lock: Option<Arc<LeasedLock>>,
     },
@@ -35,7 +35,7 @@ pub(super) enum LifeStage {
 
 /// Why a lease is over.
 #[derive(Debug, Clone)]
-pub enum Why {
+pub enum EndReason {
     /// Its client gave it back.
     Released,
     /// It was not renewed in time.
@@ -54,25 +54,25 @@ pub enum Why {
     Refused(Box<Refusal>),
 }
 
-impl Life {
+impl LeaseState {
     /// The reason why the lease is over at `now` without an event. `ends`: when it reaches its greatest age.
-    pub(super) fn lapses(&self, now: Boot, ends: Boot) -> Option<Why> {
-        let late = if now >= ends { Why::TooOld } else { Why::Expired };
+    pub(super) fn lapses(&self, now: BootInstant, ends: BootInstant) -> Option<EndReason> {
+        let late = if now >= ends { EndReason::TooOld } else { EndReason::Expired };
         let expired = (now >= self.expires).then_some(late);
         match &self.stage {
-            LifeStage::Waiting => expired,
-            LifeStage::Held { lock, .. } if lock.is_lost() => Some(Why::Lost),
-            LifeStage::Held { lock, .. } if lock.is_retired() => Some(Why::Retired),
-            LifeStage::Held { .. } => expired,
-            LifeStage::Over { .. } => None,
+            LeaseStage::Waiting => expired,
+            LeaseStage::Held { lock, .. } if lock.is_lost() => Some(EndReason::Lost),
+            LeaseStage::Held { lock, .. } if lock.is_retired() => Some(EndReason::Retired),
+            LeaseStage::Held { .. } => expired,
+            LeaseStage::Over { .. } => None,
         }
     }
 }
 
-impl Why {
+impl EndReason {
     /// For programs.
     pub fn word(&self) -> &'static str {
-        let [released, expired, gave_up, broken, lost, retired, too_old, refused] = WHY;
+        let [released, expired, gave_up, broken, lost, retired, too_old, refused] = END_REASONS;
         match self {
             Self::Released => released,
             Self::Expired => expired,

@@ -3,19 +3,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Gateway, published::FencedRoute};
+use fencegate_policies::{key::ResourceKey, plan::GatewayPlan, published::FencedRoute};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::holdings::Leases;
+use super::holdings::LeaseTable;
 use crate::{
-    agreement::Standing,
+    agreement::RouteStatus,
     refusal::{Reason, Refusal},
 };
 
 /// ZooKeeper has this long to publish a changed plan, and requests under the keys of the last one have it to end.
-const LATEST: Duration = Duration::from_secs(1);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl Leases {
+impl LeaseTable {
     /// Every route of `gateway` that can give one of the keys is locked by all gateways as it is there, and none of theirs locks
     /// otherwise what we lease: beside which session.
     ///
@@ -23,8 +23,12 @@ impl Leases {
     ///
     /// # Errors
     /// One that was there before locks it otherwise, or may; or something is still at work.
-    pub(super) async fn agreed(&self, gateway: &Arc<Gateway>, keys: &[ResourceKey]) -> Result<i64, Refusal> {
-        let deadline = Instant::now() + LATEST;
+    pub(super) async fn agreed(
+        &self,
+        gateway: &Arc<GatewayPlan>,
+        keys: &[ResourceKey],
+    ) -> Result<i64, Refusal> {
+        let deadline = Instant::now() + PUBLISH_TIMEOUT;
         match timeout_at(deadline, self.in_force.opened(gateway, keys)).await {
             Ok(true) => {}
             Ok(false) => {
@@ -57,9 +61,9 @@ impl Leases {
                 Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
             })?;
             let standing = routes.iter().map(|route| self.agreement.standing(session, route));
-            match standing.into_iter().find(|standing| *standing != Standing::Agreed) {
+            match standing.into_iter().find(|standing| *standing != RouteStatus::Compatible) {
                 None => return Ok(session),
-                Some(Standing::Refused(by)) => {
+                Some(RouteStatus::Incompatible(by)) => {
                     let why = format!("FG0550: {by} locks the resource otherwise, and was there before");
                     return Err(Refusal::new(Reason::ConfigMismatch, why));
                 }

@@ -24,15 +24,15 @@ use std::rc::Rc;
 use hyper::header::HeaderValue;
 
 /// The lease that a request shows.
-pub enum ShownLease {
+pub enum PresentedLease {
     /// A well-formed id, and its text.
-    Good(Rc<id::LeaseId>, HeaderValue),
+    Valid(Rc<id::LeaseId>, HeaderValue),
     /// Not the id of a lease.
-    Unreadable,
+    Malformed,
 }
 
 pub use self::{
-    authority::Authority,
-    holdings::{LeaseTerms, Leases, turning::Turning},
-    interface::setting::{Applicant, Interface, PREFIX},
+    authority::LeaseAuth,
+    holdings::{LeaseSettings, LeaseTable, turning::ConfigSwitchGuard},
+    interface::setting::{LeaseApi, LeaseCaller, PREFIX},
 };

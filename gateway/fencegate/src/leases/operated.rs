@@ -5,36 +5,36 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::{
-    holdings::Leases,
-    id::Reference,
-    lease::{Lease, Why},
+    holdings::LeaseTable,
+    id::LeaseReference,
+    lease::{EndReason, Lease},
 };
 use crate::one_line::is_line;
 
 /// Why an action has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unheeded {
+pub enum LeaseActionError {
     /// This gateway has no lease with this reference.
-    Unknown,
+    NotFound,
     /// The lease is over.
     Over,
     /// The reason for the client is not a line of 1 to 256 bytes.
-    NoLine,
+    InvalidReason,
 }
 
 /// The most bytes of a reason.
-const LONGEST: usize = 256;
+const MAX_REASON_LEN: usize = 256;
 
-impl Leases {
+impl LeaseTable {
     /// Asks the client of a lease to give it back. The client sees that when it renews, and at once if it watches.
     ///
     /// # Errors
     /// There is no such lease here, it is over, or `why` is not a line.
-    pub fn revoke(&self, reference: &str, why: &str, operator: &str) -> Result<Arc<Lease>, Unheeded> {
+    pub fn revoke(&self, reference: &str, why: &str, operator: &str) -> Result<Arc<Lease>, LeaseActionError> {
         let why = line(why)?;
         let lease = self.named(reference)?;
         if lease.is_over() {
-            return Err(Unheeded::Over);
+            return Err(LeaseActionError::Over);
         }
         lease.revoke(why);
         info!(lease = reference, operator, "lease.revoked");
@@ -51,14 +51,14 @@ impl Leases {
         reference: &str,
         why: Option<&str>,
         operator: &str,
-    ) -> Result<Arc<Lease>, Unheeded> {
+    ) -> Result<Arc<Lease>, LeaseActionError> {
         let why = why.map(line).transpose()?;
         let lease = self.named(reference)?;
         if let Some(why) = why.filter(|_| !lease.is_over()) {
             lease.revoke(why);
         }
-        if !self.ends(&lease, Why::Broken) {
-            return Err(Unheeded::Over);
+        if !self.ends(&lease, EndReason::Broken) {
+            return Err(LeaseActionError::Over);
         }
         info!(lease = reference, operator, "lease.broken");
         Ok(lease)
@@ -68,13 +68,13 @@ impl Leases {
     ///
     /// # Errors
     /// There is no such lease here.
-    pub fn named(&self, reference: &str) -> Result<Arc<Lease>, Unheeded> {
-        let lease = Reference::parse(reference).and_then(|reference| self.look_up(reference));
-        lease.ok_or(Unheeded::Unknown)
+    pub fn named(&self, reference: &str) -> Result<Arc<Lease>, LeaseActionError> {
+        let lease = LeaseReference::parse(reference).and_then(|reference| self.look_up(reference));
+        lease.ok_or(LeaseActionError::NotFound)
     }
 }
 
-fn line(why: &str) -> Result<Arc<str>, Unheeded> {
-    let fits = !why.is_empty() && why.len() <= LONGEST && is_line(why);
-    fits.then(|| why.into()).ok_or(Unheeded::NoLine)
+fn line(why: &str) -> Result<Arc<str>, LeaseActionError> {
+    let fits = !why.is_empty() && why.len() <= MAX_REASON_LEN && is_line(why);
+    fits.then(|| why.into()).ok_or(LeaseActionError::InvalidReason)
 }

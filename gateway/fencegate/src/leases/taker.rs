@@ -7,8 +7,8 @@ use fencegate_http::network::Network;
 use fencegate_lock::{
     session::paths::Paths,
     tenures::{
-        keeper::{Keeper, Refused},
-        wish::{Waits, Wish},
+        keeper::{AcquireError, LockManager},
+        wish::{LockRequest, WaitPlace},
     },
 };
 use fencegate_policies::plan::Hold;
@@ -21,51 +21,62 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    far_question::Remotes,
-    holdings::{HoldingsParts, LeaseTerms, Leases},
-    lease::{Lease, Why},
-    task::Task,
+    far_question::PeerClient,
+    holdings::{LeaseSettings, LeaseTable, LeaseTableDeps},
+    lease::{EndReason, Lease},
+    task::LeaseCommand,
 };
 use crate::{
-    agreement::Agreement, in_force::InForce, metrics::LeaseMetrics, refusal::Refusal, siblings::Ours,
+    agreement::PlanCompat, in_force::CurrentConfig, metrics::LeaseMetrics, refusal::Refusal,
+    siblings::LocalPeer,
 };
 
 /// The parts that the leases of a process need.
-pub struct TakerParts<N> {
+pub struct LeaseWorkerDeps<N> {
     pub name: Arc<str>,
-    pub keeper: Keeper,
+    pub keeper: LockManager,
     pub clock: SharedClock,
     pub metrics: LeaseMetrics,
-    pub in_force: InForce,
+    pub in_force: CurrentConfig,
     /// Whether other gateways take the same locks as this one.
-    pub agreement: Arc<Agreement>,
+    pub agreement: Arc<PlanCompat>,
     pub drain: CancellationToken,
     pub network: N,
     /// Run for as long as the thread turns: it tells so whoever asks.
     pub turning: BoxFuture<'static, ()>,
     /// What this process is to other gateways, where they reach it.
-    pub ours: Option<Ours>,
+    pub ours: Option<LocalPeer>,
 }
 
 /// The name of requests for leases among the waiters for locks.
 const NAME: &str = "(lease)";
 
 /// Takes the locks, once somebody runs it.
-pub struct Taker<N> {
-    leases: Arc<Leases>,
+pub struct LeaseWorker<N> {
+    leases: Arc<LeaseTable>,
     network: N,
     clock: SharedClock,
-    ours: Option<Ours>,
+    ours: Option<LocalPeer>,
     turning: BoxFuture<'static, ()>,
-    given: mpsc::UnboundedReceiver<Task>,
+    given: mpsc::UnboundedReceiver<LeaseCommand>,
 }
 
-impl<N: Network> Taker<N> {
-    pub fn of(equipment: TakerParts<N>, terms: LeaseTerms) -> (Arc<Leases>, Self) {
-        let TakerParts { name, keeper, clock, metrics, in_force, agreement, drain, network, turning, ours } =
-            equipment;
+impl<N: Network> LeaseWorker<N> {
+    pub fn of(equipment: LeaseWorkerDeps<N>, terms: LeaseSettings) -> (Arc<LeaseTable>, Self) {
+        let LeaseWorkerDeps {
+            name,
+            keeper,
+            clock,
+            metrics,
+            in_force,
+            agreement,
+            drain,
+            network,
+            turning,
+            ours,
+        } = equipment;
         let (tasks, given) = mpsc::unbounded_channel();
-        let parts = HoldingsParts {
+        let parts = LeaseTableDeps {
             gateway: name,
             keeper,
             clock: clock.clone(),
@@ -75,7 +86,7 @@ impl<N: Network> Taker<N> {
             in_force,
             agreement,
         };
-        let leases = Arc::new(Leases::new(parts, terms));
+        let leases = Arc::new(LeaseTable::new(parts, terms));
         let taker = Self { leases: leases.clone(), network, clock, ours, turning, given };
         (leases, taker)
     }
@@ -100,21 +111,21 @@ impl<N: Network> Taker<N> {
         let Self { leases, network, clock, ours, turning, mut given } = self;
         drop(spawn_local(turning));
         let remotes =
-            Rc::new(Remotes { network, clock, ours, keeper: leases.keeper.clone(), idle: Rc::default() });
+            Rc::new(PeerClient { network, clock, ours, keeper: leases.keeper.clone(), idle: Rc::default() });
         let (swept, tended) = (leases.clone(), remotes.idle.clone());
         drop(spawn_local(async move { swept.sweep().await }));
         drop(spawn_local(async move { tended.tend().await }));
         let mut following: Option<JoinHandle<()>> = None;
         while let Some(task) = given.recv().await {
             match task {
-                Task::Take { lease, wait } => drop(spawn_local(take(leases.clone(), lease, wait))),
-                Task::Follow(authority) => {
+                LeaseCommand::Acquire { lease, wait } => drop(spawn_local(take(leases.clone(), lease, wait))),
+                LeaseCommand::FollowCredentials(authority) => {
                     let next = spawn_local(async move { authority.follow().await });
                     if let Some(before) = following.replace(next) {
                         before.abort();
                     }
                 }
-                Task::Ask { member, question, told } => {
+                LeaseCommand::AskPeer { member, question, told } => {
                     let remotes = remotes.clone();
                     drop(spawn_local(async move { remotes.run((member, question), told).await }));
                 }
@@ -124,17 +135,17 @@ impl<N: Network> Taker<N> {
 }
 
 /// Returns when the lease has its lock or is over.
-async fn take(leases: Arc<Leases>, lease: Arc<Lease>, wait: Duration) {
+async fn take(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
     failpoint::pass("before_lease_taken");
     let name = NAME.into();
-    let wish = Wish {
+    let wish = LockRequest {
         keys: &lease.keys,
         sites: &lease.sites,
         mode: lease.mode,
         hold: Hold::Strict,
         wait,
         queue: usize::MAX,
-        waits: Waits::Here,
+        waits: WaitPlace::Here,
         delay: None,
         route: &name,
     };
@@ -151,24 +162,28 @@ async fn take(leases: Arc<Leases>, lease: Arc<Lease>, wait: Duration) {
                 leases.end(&lease, why);
             }
         },
-        Err(Refused::Locked | Refused::Delayed(_) | Refused::QueueFull) => leases.end(&lease, Why::GaveUp),
-        Err(refused) => leases.end(&lease, Why::Refused(Box::new(Refusal::of_lock(&refused, LOCKED)))),
+        Err(AcquireError::Locked | AcquireError::Delayed(_) | AcquireError::QueueFull) => {
+            leases.end(&lease, EndReason::GaveUp)
+        }
+        Err(refused) => {
+            leases.end(&lease, EndReason::Refused(Box::new(Refusal::of_lock(&refused, LOCKED_STATUS))))
+        }
     }
 }
 
 /// Its lock is held by this session, and the lease may have waited for it for a day: what was asked before is asked again.
-async fn grantable(leases: &Leases, lease: &Lease, session: i64) -> Result<(), Why> {
+async fn grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), EndReason> {
     // Its id says which session holds it: whoever asks for it elsewhere is sent there.
     if Paths::member_name(&leases.gateway, session) != lease.id.member() {
-        return Err(Why::Lost);
+        return Err(EndReason::Lost);
     }
-    let refused = |refusal| Why::Refused(Box::new(refusal));
+    let refused = |refusal| EndReason::Refused(Box::new(refusal));
     match leases.agreed(&leases.in_force.plan(), &lease.keys).await {
         Ok(agreed) if agreed == session => Ok(()),
-        Ok(_) => Err(Why::Lost),
+        Ok(_) => Err(EndReason::Lost),
         Err(refusal) => Err(refused(refusal)),
     }
 }
 
 /// The status of a refusal because of another holder.
-const LOCKED: u16 = 423;
+const LOCKED_STATUS: u16 = 423;

@@ -7,12 +7,12 @@ use fencegate_http::{
     buffered::metrics::BufferedMetrics, listen::metrics::ClientMetrics, upstream::metrics::EndpointMetrics,
 };
 use fencegate_lock::metrics::SessionMetrics;
-use fencegate_policies::plan::Gateway;
+use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::{
-    families::{Families, Family},
-    gathered::Gathered,
+    families::{MetricDesc, MetricRegistry},
+    gathered::MetricSnapshot,
     log_writer::{ErrorCounter, dropped, dropped_lines},
-    spread::Spread,
+    spread::HistogramSummary,
 };
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
 
@@ -23,7 +23,7 @@ use super::{
 
 /// All metric families of this process.
 pub struct Metrics {
-    families: Families,
+    families: MetricRegistry,
     pub(super) requests: Arc<RequestFamilies>,
     pub(super) upstreams: UpstreamFamilies,
     plans: PlanFamilies,
@@ -46,8 +46,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn of_gateway(gateway: &Gateway) -> Arc<Self> {
-        let families = Families::new().with_process();
+    pub fn of_gateway(gateway: &GatewayPlan) -> Arc<Self> {
+        let families = MetricRegistry::new().with_process();
         let (session, guard) = (SessionMetrics::register(&families), GuardMetrics::register(&nobodys()));
         let leases = LeaseMetrics::register(&families);
         let metrics = Self::new((session, guard, leases), families);
@@ -57,7 +57,7 @@ impl Metrics {
     }
 
     pub fn of_guard() -> Arc<Self> {
-        let families = Families::new().with_process();
+        let families = MetricRegistry::new().with_process();
         let (session, own) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&families));
         let metrics = Self::new((session, own, LeaseMetrics::register(&nobodys())), families);
         metrics.describe_build();
@@ -65,7 +65,7 @@ impl Metrics {
     }
 
     pub fn of_filter() -> Arc<Self> {
-        let families = Families::new().with_process();
+        let families = MetricRegistry::new().with_process();
         let (session, guard) = (SessionMetrics::register(&nobodys()), GuardMetrics::register(&nobodys()));
         let metrics = Self::new((session, guard, LeaseMetrics::register(&nobodys())), families);
         metrics.describe_build();
@@ -74,7 +74,7 @@ impl Metrics {
 
     fn new(
         (session, guard, leases): (SessionMetrics, GuardMetrics, LeaseMetrics),
-        families: Families,
+        families: MetricRegistry,
     ) -> Self {
         let hung_seconds = Opts::new(
             "thread_hung_seconds_total",
@@ -120,7 +120,7 @@ impl Metrics {
     }
 
     /// Another plan is in force.
-    pub fn turn_to(&self, gateway: &Gateway) {
+    pub fn turn_to(&self, gateway: &GatewayPlan) {
         self.plans.turn_to(gateway);
         gateway.serving.upstreams.iter().for_each(|upstream| self.upstreams.begin(upstream));
         self.requests.turn_to(gateway);
@@ -187,17 +187,17 @@ impl Metrics {
 
     /// The present values of all families. With thousands of routes this takes a while, so do not call it on a thread
     /// that others wait for.
-    pub fn gathered(&self) -> Gathered {
-        Gathered::of(self.families.gather())
+    pub fn gathered(&self) -> MetricSnapshot {
+        MetricSnapshot::of(self.families.gather())
     }
 
     /// How long requests waited for their locks, over all routes.
-    pub fn waits_so_far(&self) -> Spread {
+    pub fn waits_so_far(&self) -> HistogramSummary {
         self.requests.waits_so_far()
     }
 
     /// How long requests held their locks, over all routes.
-    pub fn holds_so_far(&self) -> Spread {
+    pub fn holds_so_far(&self) -> HistogramSummary {
         self.requests.holds_so_far()
     }
 
@@ -217,12 +217,12 @@ impl Metrics {
     }
 
     /// All families, sorted by name.
-    pub fn families(&self) -> Vec<Family> {
+    pub fn families(&self) -> Vec<MetricDesc> {
         self.families.described()
     }
 }
 
 /// The families of the other role. They are not exposed.
-fn nobodys() -> Families {
-    Families::new()
+fn nobodys() -> MetricRegistry {
+    MetricRegistry::new()
 }

@@ -11,7 +11,7 @@ use fencegate_policies::key::ResourceKey;
 
 /// The keys of the last minutes, over all workers. Only requests that did not find their lock here are counted.
 #[derive(Debug, Clone)]
-pub struct Hot(Arc<Mutex<Windows>>);
+pub struct HotKeys(Arc<Mutex<Windows>>);
 
 #[derive(Debug)]
 struct Windows {
@@ -24,18 +24,18 @@ struct Windows {
 const WINDOW: Duration = Duration::from_secs(150);
 
 /// How many keys are counted at a time. A key that is not among them has less than this fraction of all waiting.
-const MOST: usize = 512;
+const MAX_KEYS: usize = 512;
 
 /// Space-saving (Metwally, Agrawal and El Abbadi, 2005): when all places are taken, a new key takes the place of the
 /// smallest and inherits its count as an error.
 #[derive(Debug, Default)]
 struct Sketch {
-    counts: HashMap<ResourceKey, Count>,
+    counts: HashMap<ResourceKey, KeyCount>,
 }
 
 /// The count of one key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct KeyCount {
     /// Microseconds that its requests waited, together; the truth is at most `over` less.
     pub waited: u64,
     pub over: u64,
@@ -44,14 +44,14 @@ pub struct Count {
     pub refused: u64,
 }
 
-impl Default for Hot {
+impl Default for HotKeys {
     fn default() -> Self {
         let windows = Windows { current: Sketch::default(), last: Sketch::default(), since: Instant::now() };
         Self(Arc::new(Mutex::new(windows)))
     }
 }
 
-impl Hot {
+impl HotKeys {
     /// A request got its keys, or gave up, after this wait.
     pub fn waited(&self, keys: &[ResourceKey], waited: Duration, refused: bool) {
         let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -63,7 +63,7 @@ impl Hot {
     }
 
     /// The keys with the longest waits, and the age of the count.
-    pub fn top(&self, most: usize) -> (Vec<(ResourceKey, Count)>, Duration) {
+    pub fn top(&self, most: usize) -> (Vec<(ResourceKey, KeyCount)>, Duration) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         windows.turn();
         let mut all = windows.last.counts.clone();
@@ -99,7 +99,7 @@ impl Windows {
 
 impl Sketch {
     fn add(&mut self, key: &ResourceKey, waited: u64, refused: bool) {
-        if !self.counts.contains_key(key) && self.counts.len() >= MOST {
+        if !self.counts.contains_key(key) && self.counts.len() >= MAX_KEYS {
             self.make_place(key);
         }
         let count = self.counts.entry(key.clone()).or_default();
@@ -110,9 +110,9 @@ impl Sketch {
 
     fn make_place(&mut self, key: &ResourceKey) {
         let least = self.counts.iter().min_by_key(|(_, count)| count.waited);
-        if let Some((least, Count { waited, .. })) = least.map(|(key, count)| (key.clone(), *count)) {
+        if let Some((least, KeyCount { waited, .. })) = least.map(|(key, count)| (key.clone(), *count)) {
             self.counts.remove(&least);
-            self.counts.insert(key.clone(), Count { waited, over: waited, requests: 0, refused: 0 });
+            self.counts.insert(key.clone(), KeyCount { waited, over: waited, requests: 0, refused: 0 });
         }
     }
 }
@@ -127,8 +127,8 @@ mod tests {
 
     #[test]
     fn a_hot_key_is_found_among_very_many_cold_ones() {
-        let hot = Hot::default();
-        for n in 0..20 * MOST {
+        let hot = HotKeys::default();
+        for n in 0..20 * MAX_KEYS {
             hot.waited(&[key(n)], Duration::from_millis(1), false);
             if n % 10 == 0 {
                 hot.waited(&[key(usize::MAX)], Duration::from_millis(50), n % 20 == 0);
@@ -136,15 +136,15 @@ mod tests {
         }
         let (top, _) = hot.top(3);
         assert_eq!(top[0].0, key(usize::MAX));
-        let truth = (20 * MOST / 10) as u64 * 50_000;
+        let truth = (20 * MAX_KEYS / 10) as u64 * 50_000;
         assert!(top[0].1.waited >= truth && top[0].1.waited - top[0].1.over <= truth, "{top:?}");
         let windows = hot.0.lock().expect("no panic");
-        assert!(windows.current.counts.len() <= MOST);
+        assert!(windows.current.counts.len() <= MAX_KEYS);
     }
 
     #[test]
     fn what_comes_first_is_what_was_waited_for_longest() {
-        let hot = Hot::default();
+        let hot = HotKeys::default();
         hot.waited(&[key(1), key(2)], Duration::from_millis(5), false);
         hot.waited(&[key(2)], Duration::from_millis(5), true);
         let (top, _) = hot.top(9);

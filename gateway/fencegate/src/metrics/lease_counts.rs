@@ -1,6 +1,6 @@
 //! Counts leases, and the reasons why they ended.
 
-use fencegate_process::families::Families;
+use fencegate_process::families::MetricRegistry;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
 /// The lease counters of one gateway. Clones count together.
@@ -11,14 +11,14 @@ pub struct LeaseMetrics {
 }
 
 /// The reasons why leases end.
-pub const WHY: [&str; 8] =
+pub const END_REASONS: [&str; 8] =
     ["released", "expired", "gave-up", "broken", "session-lost", "retired", "too-old", "refused"];
 
 const WAITING: &str = "waiting";
 const HELD: &str = "held";
 
 impl LeaseMetrics {
-    pub(super) fn register(families: &Families) -> Self {
+    pub(super) fn register(families: &MetricRegistry) -> Self {
         let leases =
             Opts::new("leases", "Leases of this gateway that wait for their lock, and that hold it.");
         let ended = Opts::new("leases_ended_total", "Leases that are over, by why.");
@@ -27,7 +27,7 @@ impl LeaseMetrics {
             ended: families.register(IntCounterVec::new(ended, &["why"])),
         };
         metrics.there_are(0, 0);
-        for why in WHY {
+        for why in END_REASONS {
             metrics.ended.with_label_values(&[why]);
         }
         metrics

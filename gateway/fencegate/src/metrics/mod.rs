@@ -17,9 +17,9 @@ mod worker;
 
 pub use self::{
     all::Metrics,
-    lease_counts::{LeaseMetrics, WHY},
-    route::{Holding, RouteMetrics},
-    waits::Waiting,
-    words::{Acquired, Forwarding, Reloaded},
+    lease_counts::{END_REASONS, LeaseMetrics},
+    route::{HoldTimer, RouteMetrics},
+    waits::WaiterGuard,
+    words::{AcquireLabel, ForwardLabel, Reloaded},
     worker::WorkerMetrics,
 };

@@ -1,7 +1,7 @@
 //! Metrics of the plan in force, and of reloads.
 
-use fencegate_policies::plan::Gateway;
-use fencegate_process::families::Families;
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_process::families::MetricRegistry;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::words::Reloaded;
@@ -15,7 +15,7 @@ pub(super) struct PlanFamilies {
 }
 
 impl PlanFamilies {
-    pub(super) fn register(families: &Families) -> Self {
+    pub(super) fn register(families: &MetricRegistry) -> Self {
         Self {
             config: families.register(IntGaugeVec::new(
                 Opts::new(
@@ -42,7 +42,7 @@ impl PlanFamilies {
         }
     }
 
-    pub(super) fn turn_to(&self, gateway: &Gateway) {
+    pub(super) fn turn_to(&self, gateway: &GatewayPlan) {
         self.config.reset();
         self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
     }

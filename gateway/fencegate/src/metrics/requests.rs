@@ -5,17 +5,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use fencegate_policies::plan::{Forward, Gateway, Level};
+use fencegate_policies::plan::{FencingLevel, ForwardPolicy, GatewayPlan};
 use fencegate_process::{
-    families::{Families, LONG, SHORT},
+    families::{LONG, MetricRegistry, SHORT},
     sharded::Sharded,
-    spread::Spread,
+    spread::HistogramSummary,
 };
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use super::{
-    waits::Waits,
-    words::{Forwarding, acquisitions},
+    waits::RouteWaiters,
+    words::{ForwardLabel, acquisitions},
 };
 use crate::refusal::Reason;
 
@@ -39,11 +39,11 @@ pub(super) struct RequestFamilies {
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
     /// By route. A route that a reload has removed stays, because its requests may still run.
-    waits: Mutex<HashMap<Arc<str>, Arc<Waits>>>,
+    waits: Mutex<HashMap<Arc<str>, Arc<RouteWaiters>>>,
 }
 
 impl RequestFamilies {
-    pub(super) fn register(families: &Families) -> Self {
+    pub(super) fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };
@@ -108,13 +108,13 @@ impl RequestFamilies {
     }
 
     /// Another plan is in force.
-    pub(super) fn turn_to(&self, gateway: &Gateway) {
+    pub(super) fn turn_to(&self, gateway: &GatewayPlan) {
         self.wait_limit.reset();
         for route in gateway.serving.routes.routes() {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
-                if fence.forward == Forward::Holder {
-                    for result in Forwarding::ALL {
+                if fence.forward == ForwardPolicy::Holder {
+                    for result in ForwardLabel::ALL {
                         self.forwarded.with_label_values(&[&*route.name, result.word()]);
                     }
                 }
@@ -125,15 +125,15 @@ impl RequestFamilies {
 
     /// Makes the series before they count, so that an alert can compare with zero: the first stale token is one too
     /// many.
-    fn begin(&self, route: &str, level: Level) {
+    fn begin(&self, route: &str, level: FencingLevel) {
         self.outcome_unknown.with_label_values(&[route]);
         for (mode, (result, contended)) in acquisitions() {
             self.acquisitions.here().with_label_values(&[route, mode, result, contended]);
         }
         let words: &[Reason] = match level {
-            Level::None | Level::Delay(_) => &[],
-            Level::Upstream => &[Reason::Stale],
-            Level::Guard => Reason::ALL,
+            FencingLevel::None | FencingLevel::Delay(_) => &[],
+            FencingLevel::Upstream => &[Reason::Stale],
+            FencingLevel::Guard => Reason::ALL,
         };
         for reason in words.iter().filter(|reason| reason.is_of_a_guard()) {
             self.guard_refusals.with_label_values(&[route, reason.word()]);
@@ -141,7 +141,7 @@ impl RequestFamilies {
     }
 
     /// The waiting requests of a route, counted over all workers.
-    pub(super) fn waits(&self, route: &Arc<str>) -> Arc<Waits> {
+    pub(super) fn waits(&self, route: &Arc<str>) -> Arc<RouteWaiters> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         waits.entry(route.clone()).or_default().clone()
     }
@@ -153,11 +153,11 @@ impl RequestFamilies {
         }
     }
 
-    pub(super) fn waits_so_far(&self) -> Spread {
-        Spread::gather(&self.lock_wait, SHORT)
+    pub(super) fn waits_so_far(&self) -> HistogramSummary {
+        HistogramSummary::gather(&self.lock_wait, SHORT)
     }
 
-    pub(super) fn holds_so_far(&self) -> Spread {
-        Spread::gather(&self.lock_hold, LONG)
+    pub(super) fn holds_so_far(&self) -> HistogramSummary {
+        HistogramSummary::gather(&self.lock_hold, LONG)
     }
 }

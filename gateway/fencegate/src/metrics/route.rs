@@ -8,14 +8,14 @@ use std::{
 };
 
 use fencegate_policies::plan::Mode;
-use fencegate_process::counted::Counted;
+use fencegate_process::counted::GaugeGuard;
 use hyper::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
     requests::RequestFamilies,
-    waits::{Waiting, Waits},
-    words::{Acquired, Forwarding, MODES, class},
+    waits::{RouteWaiters, WaiterGuard},
+    words::{AcquireLabel, ForwardLabel, MODES, class},
 };
 use crate::refusal::Reason;
 
@@ -27,7 +27,7 @@ pub struct RouteMetrics {
     in_flight: Rc<IntGauge>,
     waiters: Rc<IntGauge>,
     tunnels: Rc<IntGauge>,
-    waits: Arc<Waits>,
+    waits: Arc<RouteWaiters>,
     /// By mode.
     held: [Rc<IntGauge>; 2],
     warm: [IntCounter; 2],
@@ -39,7 +39,7 @@ pub struct RouteMetrics {
 }
 
 impl RouteMetrics {
-    pub(super) fn new(all: Arc<RequestFamilies>, name: Arc<str>, waits: Arc<Waits>) -> Self {
+    pub(super) fn new(all: Arc<RequestFamilies>, name: Arc<str>, waits: Arc<RouteWaiters>) -> Self {
         let label: &[&str] = &[&name];
         Self {
             seconds: all.seconds.here().with_label_values(label),
@@ -90,7 +90,7 @@ impl RouteMetrics {
         self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
     }
 
-    pub fn forwarded(&self, result: Forwarding) {
+    pub fn forwarded(&self, result: ForwardLabel) {
         self.all.forwarded.with_label_values(&[&*self.name, result.word()]).inc();
     }
 
@@ -98,33 +98,33 @@ impl RouteMetrics {
         self.all.outcome_unknown.with_label_values(&[&self.name]).inc();
     }
 
-    pub fn in_flight(&self) -> Counted {
-        Counted::up(&self.in_flight)
+    pub fn in_flight(&self) -> GaugeGuard {
+        GaugeGuard::up(&self.in_flight)
     }
 
-    pub fn tunnel(&self) -> Counted {
-        Counted::up(&self.tunnels)
+    pub fn tunnel(&self) -> GaugeGuard {
+        GaugeGuard::up(&self.tunnels)
     }
 
-    pub fn waiting(&self) -> Waiting {
-        self.waits.enter(Counted::up(&self.waiters))
+    pub fn waiting(&self) -> WaiterGuard {
+        self.waits.enter(GaugeGuard::up(&self.waiters))
     }
 
-    pub fn holding(&self, mode: Mode) -> Holding {
-        Holding {
-            _held: Counted::up(&self.held[mode as usize]),
+    pub fn holding(&self, mode: Mode) -> HoldTimer {
+        HoldTimer {
+            _held: GaugeGuard::up(&self.held[mode as usize]),
             seconds: self.hold.clone(),
             since: Instant::now(),
         }
     }
 
-    pub fn acquired(&self, result: Acquired<'_>, mode: Mode, waited: Duration) {
-        if let Acquired::Warm = result {
+    pub fn acquired(&self, result: AcquireLabel<'_>, mode: Mode, waited: Duration) {
+        if let AcquireLabel::Warm = result {
             // The hot path needs no lookup.
             self.wait.observe(0.0);
             return self.warm[mode as usize].inc();
         }
-        if let Acquired::HandedOn = result {
+        if let AcquireLabel::HandedOver = result {
             self.handoffs.inc();
         }
         let (result, contended) = result.words();
@@ -136,13 +136,13 @@ impl RouteMetrics {
 }
 
 /// Counts a lock as held while this lives.
-pub struct Holding {
-    _held: Counted,
+pub struct HoldTimer {
+    _held: GaugeGuard,
     seconds: Rc<Histogram>,
     since: Instant,
 }
 
-impl Drop for Holding {
+impl Drop for HoldTimer {
     fn drop(&mut self) {
         self.seconds.observe(self.since.elapsed().as_secs_f64());
     }

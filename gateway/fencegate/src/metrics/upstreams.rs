@@ -2,7 +2,7 @@
 
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{
-    families::{Families, SHORT},
+    families::{MetricRegistry, SHORT},
     sharded::Sharded,
 };
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts};
@@ -20,7 +20,7 @@ pub(super) struct UpstreamFamilies {
 }
 
 impl UpstreamFamilies {
-    pub(super) fn register(families: &Families) -> Self {
+    pub(super) fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };

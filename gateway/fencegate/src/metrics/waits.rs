@@ -6,33 +6,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_process::counted::Counted;
+use fencegate_process::counted::GaugeGuard;
 
 /// All requests of one route that wait for a lock, over all workers.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<Since>);
+pub(super) struct RouteWaiters(Mutex<WaiterQueue>);
 
 #[derive(Debug, Default)]
-struct Since {
+struct WaiterQueue {
     /// Numbered in the order of arrival: the first is the oldest.
     waiting: BTreeMap<u64, Instant>,
     next: u64,
 }
 
 /// One request while it waits.
-pub struct Waiting {
-    waits: Arc<Waits>,
+pub struct WaiterGuard {
+    waits: Arc<RouteWaiters>,
     number: u64,
-    _counted: Counted,
+    _counted: GaugeGuard,
 }
 
-impl Waits {
-    pub(super) fn enter(self: &Arc<Self>, counted: Counted) -> Waiting {
+impl RouteWaiters {
+    pub(super) fn enter(self: &Arc<Self>, counted: GaugeGuard) -> WaiterGuard {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = since.next;
         since.next += 1;
         since.waiting.insert(number, Instant::now());
-        Waiting { waits: self.clone(), number, _counted: counted }
+        WaiterGuard { waits: self.clone(), number, _counted: counted }
     }
 
     /// How long the oldest has waited; zero when nobody waits.
@@ -42,7 +42,7 @@ impl Waits {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaiterGuard {
     fn drop(&mut self) {
         self.waits.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.remove(&self.number);
     }

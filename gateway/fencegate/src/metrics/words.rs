@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use fencegate_lock::tenures::keeper::Refused;
+use fencegate_lock::tenures::keeper::AcquireError;
 use fencegate_policies::plan::Mode;
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use crate::refusal::{Below, Reason};
+use crate::refusal::{Reason, SourceError};
 
 /// In the order of their discriminants.
 pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
@@ -18,34 +18,34 @@ pub(super) const UPSTREAM_ERRORS: [&str; 7] =
     ["connect", "full", "timeout", "proof", "protocol", "unsent", "broken"];
 
 /// The result of a request for a lock.
-pub enum Acquired<'a> {
+pub enum AcquireLabel<'a> {
     /// This gateway held the lock, and it was free.
     Warm,
-    AtOnce,
+    Immediate,
     Waited,
     /// The request was called inside a dispatch that has the lock.
-    Inside,
+    Nested,
     /// An earlier request of this gateway passed the lock on.
-    HandedOn,
+    HandedOver,
     ClientGone,
-    Refused(&'a Refused),
+    Refused(&'a AcquireError),
 }
 
-impl Acquired<'_> {
+impl AcquireLabel<'_> {
     /// The result, and whether another holder was in the way.
     pub(super) fn words(&self) -> (&'static str, &'static str) {
         match self {
             Self::Warm => ("warm", "no"),
-            Self::Inside => ("inside", "no"),
-            Self::AtOnce => ("granted", "no"),
-            Self::Waited | Self::HandedOn => ("granted", "yes"),
+            Self::Nested => ("inside", "no"),
+            Self::Immediate => ("granted", "no"),
+            Self::Waited | Self::HandedOver => ("granted", "yes"),
             Self::ClientGone => ("client-gone", "yes"),
-            Self::Refused(Refused::Elsewhere(_)) => SENT_ON,
+            Self::Refused(AcquireError::Elsewhere(_)) => SENT_ON,
             // In both cases ZooKeeper grants no lock.
-            Self::Refused(Refused::NotInitialised(_)) => (Reason::LockService.word(), "no"),
+            Self::Refused(AcquireError::NotInitialised(_)) => (Reason::LockService.word(), "no"),
             Self::Refused(refused) => {
                 let contended = if refused.is_for_another_holder() { "yes" } else { "no" };
-                (Reason::from(Below::Lock(refused)).word(), contended)
+                (Reason::from(SourceError::Lock(refused)).word(), contended)
             }
         }
     }
@@ -57,42 +57,48 @@ const SENT_ON: (&str, &str) = ("forwarded", "yes");
 /// All label values for requests for a lock: mode and result.
 pub(super) fn acquisitions() -> impl Iterator<Item = (&'static str, (&'static str, &'static str))> {
     let refused = [
-        Refused::Locked,
-        Refused::QueueFull,
-        Refused::Delayed(Duration::ZERO),
-        Refused::NotHolder,
-        Refused::PermitsDiffer,
-        Refused::KeyLimit(""),
-        Refused::Service(String::new()),
-        Refused::RolledBack(String::new()),
+        AcquireError::Locked,
+        AcquireError::QueueFull,
+        AcquireError::Delayed(Duration::ZERO),
+        AcquireError::NotHolder,
+        AcquireError::PermitsDiffer,
+        AcquireError::KeyLimit(""),
+        AcquireError::Service(String::new()),
+        AcquireError::RolledBack(String::new()),
     ];
-    let refused = refused.map(|refused| Acquired::Refused(&refused).words()).into_iter().chain([SENT_ON]);
-    let others = [Acquired::Warm, Acquired::Inside, Acquired::AtOnce, Acquired::Waited, Acquired::ClientGone];
+    let refused = refused.map(|refused| AcquireLabel::Refused(&refused).words()).into_iter().chain([SENT_ON]);
+    let others = [
+        AcquireLabel::Warm,
+        AcquireLabel::Nested,
+        AcquireLabel::Immediate,
+        AcquireLabel::Waited,
+        AcquireLabel::ClientGone,
+    ];
     let words = others.map(|result| result.words()).into_iter().chain(refused);
     words.flat_map(|words| MODES.map(|mode| (mode.word(), words)))
 }
 
 /// The result of sending a request to the gateway that keeps its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forwarding {
+pub enum ForwardLabel {
     /// The answer of that gateway was passed on.
     Answered,
     /// Nothing was dispatched, and the request queued here.
-    Back,
+    Requeued,
     /// The client left while the other gateway had the request.
-    Gone,
+    ClientGone,
     /// The outcome is unknown.
     Unknown,
 }
 
-impl Forwarding {
-    pub(super) const ALL: [Self; 4] = [Self::Answered, Self::Back, Self::Gone, Self::Unknown];
+impl ForwardLabel {
+    pub(super) const ALL: [Self; 4] = [Self::Answered, Self::Requeued, Self::ClientGone, Self::Unknown];
 
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",
-            Self::Back => "back",
-            Self::Gone => "gone",
+            Self::Requeued => "back",
+            Self::ClientGone => "gone",
             Self::Unknown => "unknown",
         }
     }

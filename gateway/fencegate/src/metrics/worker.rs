@@ -19,11 +19,11 @@ pub struct WorkerMetrics {
     routes: Vec<RouteMetrics>,
     unrouted: RouteMetrics,
     /// The upstreams and classes seen so far; only a few.
-    upstreams: RefCell<Vec<Answers>>,
+    upstreams: RefCell<Vec<ResponseSeries>>,
 }
 
 /// Answers of one upstream and one class.
-struct Answers {
+struct ResponseSeries {
     upstream: String,
     class: &'static str,
     seconds: Histogram,
@@ -64,7 +64,7 @@ impl WorkerMetrics {
             None => {
                 let seconds = self.all.upstreams.seconds.here().with_label_values(&[upstream, class]);
                 seconds.observe(took.as_secs_f64());
-                known.push(Answers { upstream: upstream.to_owned(), class, seconds });
+                known.push(ResponseSeries { upstream: upstream.to_owned(), class, seconds });
             }
         }
     }

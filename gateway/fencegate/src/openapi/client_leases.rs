@@ -1,6 +1,6 @@
 //! The lease interface for clients: leases, keys and elections, on the public listener.
 
-use super::described::{Described, PathOperation};
+use super::described::{ApiDocument, PathOperation};
 use crate::{
     leases::{
         interface::{
@@ -14,12 +14,12 @@ use crate::{
     refusal::Reason,
 };
 
-const SAYS: &str = "Locks that clients hold through a gateway, for work that is no request. Any gateway takes a request about any \
+const DESCRIPTION: &str = "Locks that clients hold through a gateway, for work that is no request. Any gateway takes a request about any \
                     lease, and sends it to the one that holds it. Each refusal is `application/problem+json`, and nothing was done. \
                     A gateway whose policy has no `leases` routes such requests as any other.";
 
-pub(super) fn described() -> Described {
-    let mut api = Described::new("Leases of a Fencegate gateway", "http://127.0.0.1:8080", SAYS)
+pub(super) fn described() -> ApiDocument {
+    let mut api = ApiDocument::new("Leases of a Fencegate gateway", "http://127.0.0.1:8080", DESCRIPTION)
         .known_by("The token of a principal. A client with a certificate that the policy names shows none.");
     clients(&mut api);
     operators(&mut api);
@@ -28,7 +28,7 @@ pub(super) fn described() -> Described {
 }
 
 /// Refusals that any request can meet before its subject is known.
-const ANY: [Reason; 12] = [
+const ANY_REQUEST_REASONS: [Reason; 12] = [
     Reason::Malformed,
     Reason::SlowRequest,
     Reason::BodyTooLarge,
@@ -44,7 +44,7 @@ const ANY: [Reason; 12] = [
 ];
 
 /// Refusals for a lease that another gateway may hold.
-const OF_A_LEASE: [Reason; 5] = [
+const LEASE_REASONS: [Reason; 5] = [
     Reason::LeaseRequired,
     Reason::LeaseForbidden,
     Reason::StaleToken,
@@ -64,16 +64,16 @@ fn of_a_lease(operation: PathOperation<'_>) -> PathOperation<'_> {
             "^v1\\.[A-Za-z0-9_-]+\\.[0-9a-f]{16}\\.[A-Za-z0-9_-]{43}$",
             "The id of the lease, which only its client knows.",
         )
-        .refuses(&OF_A_LEASE)
-        .refuses(&ANY)
+        .refuses(&LEASE_REASONS)
+        .refuses(&ANY_REQUEST_REASONS)
 }
 
-fn clients(api: &mut Described) {
+fn clients(api: &mut ApiDocument) {
     api.asked("post", "/.fencegate/v1/leases", "acquireLease", "Asks for a lease of all of these keys.")
         .given::<LeaseRequest>()
         .tells::<LeaseDocument>(201, "The lease is held. `Location` names it.")
         .tells::<LeaseDocument>(202, "With `Prefer: respond-async`: the lease waits. `Location` names it.")
-        .refuses(&ANY)
+        .refuses(&ANY_REQUEST_REASONS)
         .refuses(&[
             Reason::KeyInvalid,
             Reason::LeaseCredentials,
@@ -114,7 +114,7 @@ fn clients(api: &mut Described) {
     .end();
 }
 
-fn operators(api: &mut Described) {
+fn operators(api: &mut ApiDocument) {
     api.asked(
         "get",
         "/.fencegate/v1/leases",
@@ -122,7 +122,7 @@ fn operators(api: &mut Described) {
         "The leases of this gateway: all of them for operators, and for other clients their own.",
     )
     .tells::<LeaseList>(200, "The leases, without their secrets.")
-    .refuses(&ANY)
+    .refuses(&ANY_REQUEST_REASONS)
     .refuses(&[Reason::LeaseCredentials])
     .end();
     api.asked(
@@ -134,7 +134,7 @@ fn operators(api: &mut Described) {
     .named_like("reference", "^[0-9a-f]{16}$", REFERENCE)
     .given::<Revocation>()
     .tells::<RevokedLease>(200, "The client sees the reason when it renews or watches.")
-    .refuses(&ANY)
+    .refuses(&ANY_REQUEST_REASONS)
     .refuses(&[Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::NoRoute])
     .end();
     api.asked(
@@ -145,12 +145,12 @@ fn operators(api: &mut Described) {
     )
     .named_like("reference", "^[0-9a-f]{16}$", REFERENCE)
     .tells::<BrokenLease>(200, "The lease is over.")
-    .refuses(&ANY)
+    .refuses(&ANY_REQUEST_REASONS)
     .refuses(&[Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::NoRoute])
     .end();
 }
 
-fn others(api: &mut Described) {
+fn others(api: &mut ApiDocument) {
     api.asked(
         "get",
         "/.fencegate/v1/keys/{key}",
@@ -159,7 +159,7 @@ fn others(api: &mut Described) {
     )
     .named("key", "The key, with `/` as `%2F`.")
     .tells::<KeyDocument>(200, "The lock nodes, and the expected wait of a new request.")
-    .refuses(&ANY)
+    .refuses(&ANY_REQUEST_REASONS)
     .refuses(&[Reason::KeyInvalid, Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::LockService])
     .end();
     api.asked(
@@ -178,7 +178,7 @@ fn others(api: &mut Described) {
         EVENTS,
         "Who, if anybody. With `Accept: text/event-stream` the same at each change, as events.",
     )
-    .refuses(&ANY)
+    .refuses(&ANY_REQUEST_REASONS)
     .refuses(&[
         Reason::KeyInvalid,
         Reason::LeaseCredentials,
@@ -196,7 +196,7 @@ fn others(api: &mut Described) {
     .known_by_nothing()
     .named("name", "The name of the election.")
     .says(200, "One does.")
-    .refuses(&ANY)
+    .refuses(&ANY_REQUEST_REASONS)
     .refuses(&[Reason::KeyInvalid, Reason::NoRoute])
     .end();
 }

@@ -17,12 +17,12 @@ use utoipa::{
 };
 
 use crate::{
-    admin::fault::{FaultTold, Word},
+    admin::fault::{ApiErrorBody, ApiErrorCode},
     refusal::{Problem, Reason, Refusal},
 };
 
 /// A document under construction.
-pub(super) struct Described {
+pub(super) struct ApiDocument {
     title: &'static str,
     says: &'static str,
     server: &'static str,
@@ -34,11 +34,11 @@ pub(super) struct Described {
 
 /// One operation of the document.
 pub(super) struct PathOperation<'d> {
-    of: &'d mut Described,
+    of: &'d mut ApiDocument,
     method: HttpMethod,
     path: &'static str,
     written: OperationBuilder,
-    faults: Vec<Word>,
+    faults: Vec<ApiErrorCode>,
     refusals: Vec<Reason>,
     answers: BTreeMap<u16, ResponseBuilder>,
 }
@@ -50,7 +50,7 @@ const BEARER: &str = "bearer";
 /// Printable ASCII without spaces, as all keys and references are.
 const VISIBLE: &str = "^[!-~]+$";
 
-impl Described {
+impl ApiDocument {
     pub(super) fn new(title: &'static str, server: &'static str, says: &'static str) -> Self {
         let bearer = "The token of `admin.auth`. A listener without it asks for none.";
         Self { title, says, server, bearer, paths: Paths::new(), schemas: BTreeMap::new() }
@@ -83,12 +83,23 @@ impl Described {
 
     /// An operation that reads.
     pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
-        self.operation(HttpMethod::Get, path, (name, says), vec![Word::Host, Word::Credentials, Word::Late])
+        self.operation(
+            HttpMethod::Get,
+            path,
+            (name, says),
+            vec![ApiErrorCode::Host, ApiErrorCode::Credentials, ApiErrorCode::Late],
+        )
     }
 
     /// An operation that changes something.
     pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
-        let faults = vec![Word::Host, Word::Credentials, Word::CrossOrigin, Word::Late, Word::Unknown];
+        let faults = vec![
+            ApiErrorCode::Host,
+            ApiErrorCode::Credentials,
+            ApiErrorCode::CrossOrigin,
+            ApiErrorCode::Late,
+            ApiErrorCode::Unknown,
+        ];
         self.operation(HttpMethod::Post, path, (name, says), faults)
     }
 
@@ -97,7 +108,7 @@ impl Described {
         method: HttpMethod,
         path: &'static str,
         (name, says): (&str, &str),
-        faults: Vec<Word>,
+        faults: Vec<ApiErrorCode>,
     ) -> PathOperation<'_> {
         let written = OperationBuilder::new().operation_id(Some(name)).summary(Some(says));
         PathOperation {
@@ -147,7 +158,7 @@ impl Described {
 impl PathOperation<'_> {
     /// Open to probes and guards, which have no credentials.
     pub(super) fn open(mut self) -> Self {
-        self.faults.retain(|word| *word != Word::Credentials);
+        self.faults.retain(|word| *word != ApiErrorCode::Credentials);
         self.written = self.written.securities(Some([]));
         self
     }
@@ -199,7 +210,7 @@ impl PathOperation<'_> {
     pub(super) fn asks<T: IntoParams>(mut self) -> Self {
         let parameters = T::into_params(|| Some(ParameterIn::Query));
         self.written = self.written.parameters(Some(parameters));
-        self.cannot_be_read(&[Word::Malformed])
+        self.cannot_be_read(&[ApiErrorCode::Malformed])
     }
 
     /// The required body.
@@ -216,11 +227,11 @@ impl PathOperation<'_> {
         let content = ContentBuilder::new().schema(Some(self.of.schema::<T>())).build();
         let body = RequestBodyBuilder::new().required(Some(required)).content(JSON, content).build();
         self.written = self.written.request_body(Some(body));
-        self.cannot_be_read(&[Word::Malformed, Word::TooLarge])
+        self.cannot_be_read(&[ApiErrorCode::Malformed, ApiErrorCode::TooLarge])
     }
 
     /// On other listeners any request can be malformed, so that is described once.
-    fn cannot_be_read(self, words: &[Word]) -> Self {
+    fn cannot_be_read(self, words: &[ApiErrorCode]) -> Self {
         if self.faults.is_empty() { self } else { self.fails(words) }
     }
 
@@ -256,7 +267,7 @@ impl PathOperation<'_> {
         self
     }
 
-    pub(super) fn fails(mut self, words: &[Word]) -> Self {
+    pub(super) fn fails(mut self, words: &[ApiErrorCode]) -> Self {
         self.faults.extend(words);
         self
     }
@@ -274,7 +285,7 @@ impl PathOperation<'_> {
             (word.status().as_u16(), name, said(word))
         });
         for (status, (reasons, says)) in by_status(faults) {
-            let content = with_reason(self.of.schema::<FaultTold>(), reasons);
+            let content = with_reason(self.of.schema::<ApiErrorBody>(), reasons);
             self = self.answer(status, &says, |answer| answer.content(JSON, content));
         }
         let refusals = std::mem::take(&mut self.refusals);
@@ -318,22 +329,24 @@ fn with_reason(body: Ref, reasons: Vec<String>) -> Content {
     ContentBuilder::new().schema(Some(Schema::AllOf(body))).build()
 }
 
-fn said(word: Word) -> &'static str {
+fn said(word: ApiErrorCode) -> &'static str {
     match word {
-        Word::Host => "the listener does not have that name",
-        Word::CrossOrigin => "a page of another origin may change nothing",
-        Word::Credentials => "the token is missing or wrong",
-        Word::Open => "only authenticated callers may do this, and the listener asks for no credentials",
-        Word::Confirm => "the confirmation does not match",
-        Word::Malformed => "the request cannot be read",
-        Word::TooLarge => "the body has more than 16 KiB",
-        Word::NotFound => "nothing has that name",
-        Word::Method => "the path has another method",
-        Word::Changed => "the subject has changed meanwhile; nothing was done",
-        Word::Force => "the request is unsafe and lacks `force`; nothing was done",
-        Word::Elsewhere => "another process does this",
-        Word::Away => "the process that could do this does not answer; nothing was done",
-        Word::Late => "no answer in time; the request may still be carried out",
-        Word::Unknown => "all of it or a part may have been done: look again",
+        ApiErrorCode::Host => "the listener does not have that name",
+        ApiErrorCode::CrossOrigin => "a page of another origin may change nothing",
+        ApiErrorCode::Credentials => "the token is missing or wrong",
+        ApiErrorCode::Open => {
+            "only authenticated callers may do this, and the listener asks for no credentials"
+        }
+        ApiErrorCode::Confirm => "the confirmation does not match",
+        ApiErrorCode::Malformed => "the request cannot be read",
+        ApiErrorCode::TooLarge => "the body has more than 16 KiB",
+        ApiErrorCode::NotFound => "nothing has that name",
+        ApiErrorCode::Method => "the path has another method",
+        ApiErrorCode::Changed => "the subject has changed meanwhile; nothing was done",
+        ApiErrorCode::Force => "the request is unsafe and lacks `force`; nothing was done",
+        ApiErrorCode::Elsewhere => "another process does this",
+        ApiErrorCode::Away => "the process that could do this does not answer; nothing was done",
+        ApiErrorCode::Late => "no answer in time; the request may still be carried out",
+        ApiErrorCode::Unknown => "all of it or a part may have been done: look again",
     }
 }

@@ -1,22 +1,23 @@
 //! The operations of a gateway's admin listener.
 
-use super::described::Described;
+use super::described::ApiDocument;
 use crate::admin::{
-    api::{Dry, Hottest, LocksPage, ResolveAtGateway},
+    api::{HotKeyQuery, LockListQuery, ReloadQuery, ResolveAtGateway},
     breaking::Breaking,
     command::ReloadReport,
-    documents::{BrokenLock, Contention, Locks, Members, One, Operations},
+    documents::{BrokenLock, Contention, LockDetail, Locks, Members, Operations},
     effective::Effective,
-    fault::Word,
-    lease_oversight::{AskingBack, BreakingLease, LeaseTold, LeasesPage, LeasesTold},
+    fault::ApiErrorCode,
+    lease_oversight::{AskingBack, BreakingLease, LeaseListQuery, LeaseTold, LeasesTold},
     replies::{DrainBegun, ResolvedOperation},
 };
 
-const SAYS: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \
+const DESCRIPTION: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \
                     how keys are called, and what breaking a lock does to safety. The pages for people are not described here.";
 
-pub(super) fn described() -> Described {
-    let mut api = Described::new("The admin API of a Fencegate gateway", "http://127.0.0.1:9901", SAYS);
+pub(super) fn described() -> ApiDocument {
+    let mut api =
+        ApiDocument::new("The admin API of a Fencegate gateway", "http://127.0.0.1:9901", DESCRIPTION);
     probes(&mut api);
     locks(&mut api);
     leases(&mut api);
@@ -25,7 +26,7 @@ pub(super) fn described() -> Described {
     api
 }
 
-fn probes(api: &mut Described) {
+fn probes(api: &mut ApiDocument) {
     api.get("/live", "live", "All threads on which requests and locks depend turn.")
         .open()
         .shows(200, "text/plain", "They do.")
@@ -42,77 +43,77 @@ fn probes(api: &mut Described) {
     api.get("/jwks.json", "ticketKeys", "The public keys of our tickets, for guards to fetch.")
         .open()
         .tells_as::<JwkSet>(200, "application/jwk-set+json", "A JSON Web Key Set (RFC 7517).")
-        .fails(&[Word::NotFound])
+        .fails(&[ApiErrorCode::NotFound])
         .end();
 }
 
-fn locks(api: &mut Described) {
+fn locks(api: &mut ApiDocument) {
     api.get("/api/v1/locks", "locks", "The keys that this gateway holds or waits for.")
-        .asks::<LocksPage>()
+        .asks::<LockListQuery>()
         .tells::<Locks>(200, "A page of the list.")
-        .fails(&[Word::Changed])
+        .fails(&[ApiErrorCode::Changed])
         .end();
     api.get("/api/v1/locks/{key}", "lock", "One key: here, and in ZooKeeper with the nodes of all gateways.")
-        .named("key", KEY)
-        .tells::<One>(200, "The holders and waiters of the key.")
-        .fails(&[Word::Malformed, Word::NotFound, Word::Changed])
+        .named("key", KEY_DESCRIPTION)
+        .tells::<LockDetail>(200, "The holders and waiters of the key.")
+        .fails(&[ApiErrorCode::Malformed, ApiErrorCode::NotFound, ApiErrorCode::Changed])
         .end();
     api.post("/api/v1/locks/{key}/break", "breakLock", "Removes the lock node of whoever holds the key.")
-        .named("key", KEY)
+        .named("key", KEY_DESCRIPTION)
         .given::<Breaking>()
         .tells::<BrokenLock>(200, "The nodes that were removed.")
-        .fails(&[Word::Confirm, Word::Changed, Word::Force, Word::Away])
+        .fails(&[ApiErrorCode::Confirm, ApiErrorCode::Changed, ApiErrorCode::Force, ApiErrorCode::Away])
         .end();
 }
 
-fn leases(api: &mut Described) {
+fn leases(api: &mut ApiDocument) {
     api.get("/api/v1/leases", "leases", "The leases of this gateway that are not over, the oldest first.")
-        .asks::<LeasesPage>()
+        .asks::<LeaseListQuery>()
         .tells::<LeasesTold>(200, "A page of them.")
-        .fails(&[Word::Changed])
+        .fails(&[ApiErrorCode::Changed])
         .end();
     api.get(
         "/api/v1/leases/{reference}",
         "lease",
         "One lease of this gateway, also for a while after its end.",
     )
-    .named_like("reference", REFERENCE, CALLED)
+    .named_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
     .tells::<LeaseTold>(200, "The lease.")
-    .fails(&[Word::NotFound])
+    .fails(&[ApiErrorCode::NotFound])
     .end();
     api.post(
         "/api/v1/leases/{reference}/revoke",
         "revokeLease",
         "Asks the client of a lease to give it back.",
     )
-    .named_like("reference", REFERENCE, CALLED)
+    .named_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
     .given::<AskingBack>()
     .tells::<LeaseTold>(200, "The client sees the reason when it renews or watches.")
-    .fails(&[Word::NotFound, Word::Changed])
+    .fails(&[ApiErrorCode::NotFound, ApiErrorCode::Changed])
     .end();
     api.post("/api/v1/leases/{reference}/break", "breakLease", "Ends a lease without its client.")
-        .named_like("reference", REFERENCE, CALLED)
+        .named_like("reference", REFERENCE, REFERENCE_DESCRIPTION)
         .given::<BreakingLease>()
         .tells::<LeaseTold>(
             200,
             "The lease is over. Its keys are released when the promise to its client is over, too.",
         )
-        .fails(&[Word::Confirm, Word::NotFound, Word::Changed])
+        .fails(&[ApiErrorCode::Confirm, ApiErrorCode::NotFound, ApiErrorCode::Changed])
         .end();
 }
 
 const REFERENCE: &str = "^[0-9a-f]{16}$";
-const CALLED: &str = "The reference of the lease in lists and logs: 16 hex digits.";
+const REFERENCE_DESCRIPTION: &str = "The reference of the lease in lists and logs: 16 hex digits.";
 
-const KEY: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
+const KEY_DESCRIPTION: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
 
-fn others(api: &mut Described) {
+fn others(api: &mut ApiDocument) {
     api.get(
         "/api/v1/contention",
         "contention",
         "The keys that requests waited for longest in the last minutes.",
     )
-    .asks::<Hottest>()
+    .asks::<HotKeyQuery>()
     .tells::<Contention>(200, "The first keys.")
     .end();
     api.get("/api/v1/config", "config", "The plan in force, with all defaults, and without secrets.")
@@ -124,11 +125,11 @@ fn others(api: &mut Described) {
         "The gateways that are registered in ZooKeeper, and our own sessions.",
     )
     .tells::<Members>(200, "All of them.")
-    .fails(&[Word::Away])
+    .fails(&[ApiErrorCode::Away])
     .end();
     api.get("/api/v1/operations", "operations", "Operations whose outcome is unknown.")
         .tells::<Operations>(200, "The first thousand.")
-        .fails(&[Word::Away])
+        .fails(&[ApiErrorCode::Away])
         .end();
     api.post(
         "/api/v1/operations/{reference}/resolve",
@@ -138,16 +139,16 @@ fn others(api: &mut Described) {
     .named("reference", "The reference from the list of operations.")
     .given::<ResolveAtGateway>()
     .tells::<ResolvedOperation>(200, "The outcome is recorded.")
-    .fails(&[Word::NotFound, Word::Force, Word::Away])
+    .fails(&[ApiErrorCode::NotFound, ApiErrorCode::Force, ApiErrorCode::Away])
     .end();
 }
 
-fn commands(api: &mut Described) {
+fn commands(api: &mut ApiDocument) {
     api.post("/api/v1/reload", "reload", "Reads the file of the policy again.")
-        .asks::<Dry>()
+        .asks::<ReloadQuery>()
         .tells::<ReloadReport>(200, "The file is in force, or would be.")
         .tells::<ReloadReport>(422, "The file has mistakes, and nothing has changed.")
-        .fails(&[Word::Away])
+        .fails(&[ApiErrorCode::Away])
         .end();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")
         .tells::<DrainBegun>(202, "It is ending.")

@@ -3,21 +3,22 @@
 
 use fencegate_guard::announce::{ANNOUNCEMENT, Announcement};
 
-use super::described::Described;
+use super::described::ApiDocument;
 use crate::{
     admin::{
-        fault::Word,
+        fault::ApiErrorCode,
         outcomes::{Doubtful, Forgotten, KnownKey, ResolveAtGuard, StaleRefusals},
         replies::{DrainBegun, ResolvedOperation},
     },
     refusal::Problem,
 };
 
-const SAYS: &str = "What the admin listener of a guard tells and does, and what it says of itself where requests come in. \
+const DESCRIPTION: &str = "What the admin listener of a guard tells and does, and what it says of itself where requests come in. \
                     `gateway/API.md` describes it for people. The pages for people are not described here.";
 
-pub(super) fn described() -> Described {
-    let mut api = Described::new("The admin API of a Fencegate guard", "http://127.0.0.1:9902", SAYS);
+pub(super) fn described() -> ApiDocument {
+    let mut api =
+        ApiDocument::new("The admin API of a Fencegate guard", "http://127.0.0.1:9902", DESCRIPTION);
     probes(&mut api);
     outcomes(&mut api);
     others(&mut api);
@@ -33,7 +34,7 @@ pub(super) fn described() -> Described {
     api
 }
 
-fn probes(api: &mut Described) {
+fn probes(api: &mut ApiDocument) {
     api.get("/live", "live", "All threads on which requests depend turn.")
         .open()
         .shows(200, "text/plain", "They do.")
@@ -49,11 +50,11 @@ fn probes(api: &mut Described) {
         .end();
 }
 
-fn outcomes(api: &mut Described) {
+fn outcomes(api: &mut ApiDocument) {
     const REFERENCE: &str = "The reference from the list of operations.";
     api.get("/api/v1/operations", "operations", "Operations and executions whose outcome is unknown.")
         .tells::<Doubtful>(200, "The first thousand.")
-        .fails(&[Word::Away])
+        .fails(&[ApiErrorCode::Away])
         .end();
     api.post(
         "/api/v1/operations/{reference}/resolve",
@@ -63,7 +64,7 @@ fn outcomes(api: &mut Described) {
     .named("reference", REFERENCE)
     .given::<ResolveAtGuard>()
     .tells::<ResolvedOperation>(200, "The outcome is recorded.")
-    .fails(&[Word::NotFound, Word::Force, Word::Away])
+    .fails(&[ApiErrorCode::NotFound, ApiErrorCode::Force, ApiErrorCode::Away])
     .end();
     api.post(
         "/api/v1/operations/{reference}/forget",
@@ -72,22 +73,22 @@ fn outcomes(api: &mut Described) {
     )
     .named("reference", REFERENCE)
     .tells::<Forgotten>(200, "The operation is forgotten.")
-    .fails(&[Word::NotFound, Word::Away])
+    .fails(&[ApiErrorCode::NotFound, ApiErrorCode::Away])
     .end();
 }
 
-fn others(api: &mut Described) {
+fn others(api: &mut ApiDocument) {
     api.get("/api/v1/keys/{key}", "key", "The marks of a key, and what is in flight and in doubt under it.")
         .named("key", "The key, with `/` as `%2F` or as it is.")
         .tells::<KnownKey>(200, "The marks and requests of the key.")
-        .fails(&[Word::NotFound, Word::Away])
+        .fails(&[ApiErrorCode::NotFound, ApiErrorCode::Away])
         .end();
     api.get("/api/v1/refusals", "refusals", "Stale dispatches since the start, and the last one.")
         .tells::<StaleRefusals>(200, "Their number, and the last one.")
         .end();
     api.post("/api/v1/backup", "backup", "A backup of the store, for authenticated callers only.")
         .shows(200, "application/octet-stream", "The backup. One that is cut off is not valid.")
-        .fails(&[Word::Open, Word::Elsewhere, Word::Away])
+        .fails(&[ApiErrorCode::Open, ApiErrorCode::Elsewhere, ApiErrorCode::Away])
         .end();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")
         .tells::<DrainBegun>(202, "It is ending.")

@@ -1,40 +1,40 @@
 //! The refusals that a step can meet: those of the crates below, and those of our own trust in guards.
 
 use fencegate_guard::refused as guard;
-use fencegate_http::{listen::responder, upstream::pool::NotConnected};
+use fencegate_http::{listen::responder, upstream::pool::ConnectError};
 use fencegate_lock::{
     once::denied as once,
-    tenures::{chain::NotInside, keeper},
+    tenures::{chain::CallbackError, keeper},
 };
-use fencegate_policies::key::BadKey;
+use fencegate_policies::key::KeyError;
 
-use crate::trust::Distrust;
+use crate::trust::GuardIdentityError;
 
 /// A refusal in the words of whoever made it. The table of reasons has a row for each of them.
 #[derive(Debug, Clone, Copy)]
-pub enum Below<'a> {
+pub enum SourceError<'a> {
     /// A request has no key.
-    Key(&'a BadKey),
+    Key(&'a KeyError),
     /// A request has no valid name for its operation.
-    Name(&'a BadKey),
+    Name(&'a KeyError),
     /// What came to a listener was never a request.
-    Listener(responder::Refused),
-    Lock(&'a keeper::Refused),
+    Listener(responder::RequestRejection),
+    Lock(&'a keeper::AcquireError),
     /// The request does not run inside the dispatch in which it was called.
-    Call(NotInside),
+    Call(CallbackError),
     /// ZooKeeper's record of operations refuses it.
-    Once(&'a once::Denied),
+    Once(&'a once::AdmitOperationError),
     Guard(guard::Word),
     /// There is no connection to the upstream.
-    Pool(&'a NotConnected),
+    Pool(&'a ConnectError),
     /// There is a connection, but the guard at its other end is not believed.
-    Trust(&'a Distrust),
+    Trust(&'a GuardIdentityError),
 }
 
-impl<'a> From<&'a NotConnected> for Below<'a> {
-    fn from(error: &'a NotConnected) -> Self {
+impl<'a> From<&'a ConnectError> for SourceError<'a> {
+    fn from(error: &'a ConnectError) -> Self {
         match error {
-            NotConnected::Distrusted { why, .. } => why.downcast_ref().map_or(Self::Pool(error), Self::Trust),
+            ConnectError::Distrusted { why, .. } => why.downcast_ref().map_or(Self::Pool(error), Self::Trust),
             _ => Self::Pool(error),
         }
     }

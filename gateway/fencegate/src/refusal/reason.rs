@@ -1,16 +1,16 @@
 //! The table of reasons: why the gateway answers a request itself, or why it does not know the outcome.
 
 use fencegate_guard::refused as guard;
-use fencegate_http::{listen::responder, upstream::pool::NotConnected};
+use fencegate_http::{listen::responder, upstream::pool::ConnectError};
 use fencegate_lock::{
     once::denied as once,
-    tenures::{chain::NotInside, keeper},
+    tenures::{chain::CallbackError, keeper},
 };
-use fencegate_policies::key::BadKey;
+use fencegate_policies::key::KeyError;
 use hyper::StatusCode;
 
-use super::below::Below::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
-use crate::trust::Distrust;
+use super::below::SourceError::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
+use crate::trust::GuardIdentityError;
 
 /// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
 /// `Fencing-Outcome` say it in the same words.
@@ -28,7 +28,7 @@ pub enum Outcome {
 
 /// Who gets to see a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hearers {
+pub enum Audience {
     Clients,
     /// Gateways that forward requests to each other.
     Gateways,
@@ -100,13 +100,13 @@ macro_rules! reasons {
                 lines.concat().trim().to_owned()
             }
 
-            pub fn hearers(self) -> Hearers {
-                match self { $($(Self::$name => Hearers::$hearers,)*)* }
+            pub fn hearers(self) -> Audience {
+                match self { $($(Self::$name => Audience::$hearers,)*)* }
             }
         }
 
-        impl From<Below<'_>> for Reason {
-            fn from(below: Below<'_>) -> Self {
+        impl From<SourceError<'_>> for Reason {
+            fn from(below: SourceError<'_>) -> Self {
                 match below { $($($($($below)+ => Self::$name,)?)*)* }
             }
         }
@@ -119,14 +119,14 @@ reasons! {
     Clients {
         AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
         KeyMissing = "key-missing", 400, NotDispatched, "a value that names the resource is missing"
-            [Key(BadKey::Missing { .. })];
+            [Key(KeyError::Missing { .. })];
         KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource is not acceptable"
-            [Key(BadKey::Invalid { .. } | BadKey::TooLong | BadKey::LockPath(_))
-                | Name(BadKey::Invalid { .. } | BadKey::TooLong | BadKey::LockPath(_))];
+            [Key(KeyError::Invalid { .. } | KeyError::TooLong | KeyError::LockPath(_))
+                | Name(KeyError::Invalid { .. } | KeyError::TooLong | KeyError::LockPath(_))];
         IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
-            [Name(BadKey::Missing { .. })];
+            [Name(KeyError::Missing { .. })];
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
-            [Listener(responder::Refused::Malformed(_))];
+            [Listener(responder::RequestRejection::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
         /// On the interface for leases: the request has neither a token nor a client certificate that the policy
         /// knows.
@@ -137,67 +137,67 @@ reasons! {
         NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
         Method = "method", 405, NotDispatched, "the method is not served";
         SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time"
-            [Listener(responder::Refused::Slow)];
+            [Listener(responder::RequestRejection::TimedOut)];
         /// An upload that is streamed stopped halfway, after its first part was sent.
         SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
         /// The answer is not kept; `recorded_status` is the status that it had.
         AlreadyDone = "already-done", 409, Done, "the operation was done before"
-            [Once(once::Denied::Done { status: None | Some(..400) })];
+            [Once(once::AdmitOperationError::Done { status: None | Some(..400) })];
         /// `recorded_status` is that status; the answer itself is not kept.
         AlreadyRefused = "already-refused", 409, Replayed, "the service has answered this operation before, with this status"
-            [Once(once::Denied::Done { status: Some(400..) })];
+            [Once(once::AdmitOperationError::Done { status: Some(400..) })];
         /// With `store: zookeeper` it can come for a while although nothing was sent: ZooKeeper's answer to the
         /// record was lost, and the gateway has not taken the record back yet.
         InProgress = "in-progress", 409, Unknown, "the same operation is running"
-            [Once(once::Denied::InProgress) | Guard(guard::Word::InProgress)];
+            [Once(once::AdmitOperationError::InProgress) | Guard(guard::Word::InProgress)];
         /// The operation is recorded as unknown, and `operation_ref` names it. With `store: zookeeper` it can come
         /// for a while although nothing was sent, as `in-progress` can.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
-            [Once(once::Denied::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
+            [Once(once::AdmitOperationError::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
         /// The route allows another number of holders than the present holders do: those came through another
         /// gateway, or hold a lease. The first holder decides until it leaves.
         PermitsDiffer = "permits-differ", 409, NotDispatched, "others hold the resource with another number of permits"
-            [Lock(keeper::Refused::PermitsDiffer)];
+            [Lock(keeper::AcquireError::PermitsDiffer)];
         /// A service has called back while it works on a dispatch, and shows the ticket of the dispatch. Such a
         /// request never waits for a lock. Nothing was sent: the service may ask again, best when its own request is
         /// over.
         DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
-            [Call(NotInside::NotInnermost | NotInside::TooDeep | NotInside::Upgrade) | Guard(guard::Word::DeadlockAvoided)];
+            [Call(CallbackError::NotInnermost | CallbackError::TooDeep | CallbackError::Upgrade) | Guard(guard::Word::DeadlockAvoided)];
         /// A service has called back and shows a ticket, or the request is under a client's lease.
         StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
-            [Call(NotInside::NotHere | NotInside::NotInFlight | NotInside::Over)];
+            [Call(CallbackError::NotHeld | CallbackError::NotInFlight | CallbackError::Closed)];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
         TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
-            [Listener(responder::Refused::TargetTooLarge)];
+            [Listener(responder::RequestRejection::TargetTooLarge)];
         Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
         Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
         IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
-            [Once(once::Denied::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
+            [Once(once::AdmitOperationError::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
         /// Another holder has it, and the wait is over. `locked_status` may make it 409, 429 or 503.
         Locked = "locked", 423, NotDispatched, "the resource is busy"
-            [Lock(keeper::Refused::Locked)];
+            [Lock(keeper::AcquireError::Locked)];
         /// With `fencing: delay`: the resource stays closed for everybody, and `Retry-After` says for how long.
         /// `locked_status` counts here, too.
         Delayed = "delayed", 423, NotDispatched, "the resource rests until what its last holder sent is over"
-            [Lock(keeper::Refused::Delayed(_))];
+            [Lock(keeper::AcquireError::Delayed(_))];
         /// A proxy in front of the gateway accepted the request before its TLS handshake was complete.
         EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
         /// The route has `lease: required`.
         LeaseRequired = "lease-required", 428, NotDispatched, "a lease is required: the field `Fencing-Lease`";
         QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource"
-            [Lock(keeper::Refused::QueueFull)];
+            [Lock(keeper::AcquireError::QueueFull)];
         /// The limits are `limits.per_client`, and `client_share` of a route.
         ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
         /// The limit is `once.client_share`.
         ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered"
-            [Once(once::Denied::ClientFull)];
+            [Once(once::AdmitOperationError::ClientFull)];
         /// The limits are `leases.most` and `leases.per_principal`.
         LeaseLimit = "lease-limit", 429, NotDispatched, "too many leases";
         HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
-            [Listener(responder::Refused::HeaderTooLarge)];
+            [Listener(responder::RequestRejection::HeaderTooLarge)];
         TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
         UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached"
-            [Pool(NotConnected::Io { .. } | NotConnected::Everywhere)];
+            [Pool(ConnectError::Io { .. } | ConnectError::Exhausted)];
         OutcomeUnknown = "outcome-unknown", 502, Unknown, "the service broke off; what came of the request is not known";
         OutcomeLate = "outcome-unknown", 504, Unknown, "the service did not answer in time; what came of the request is not known";
         /// It comes where the upstream is not `direct`, and for a duplicate.
@@ -210,11 +210,11 @@ reasons! {
         Quarantine = "quarantine", 503, NotDispatched, "the guard waits until older requests are over"
             [Guard(guard::Word::Quarantine)];
         KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken"
-            [Lock(keeper::Refused::KeyLimit(_))];
+            [Lock(keeper::AcquireError::KeyLimit(_))];
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
-            [Lock(keeper::Refused::Service(_)) | Once(once::Denied::Service(_))];
+            [Lock(keeper::AcquireError::Service(_)) | Once(once::AdmitOperationError::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
-            [Once(once::Denied::Lost) | Call(NotInside::Unproven)];
+            [Once(once::AdmitOperationError::Lost) | Call(CallbackError::Unproven)];
         /// The session of that gateway lives, as ZooKeeper says. A request under the lease waits, or is repeated
         /// later.
         LeaseAway = "lease-away", 503, NotDispatched, "the gateway that holds the lease cannot be reached";
@@ -223,33 +223,33 @@ reasons! {
         ConfigMismatch = "config-mismatch", 503, NotDispatched, "another gateway locks the resource in another way";
         /// Nobody has run `fencegate era init` yet.
         NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet"
-            [Lock(keeper::Refused::NotInitialised(_))];
+            [Lock(keeper::AcquireError::NotInitialised(_))];
         /// ZooKeeper may have been wiped as well. An operator has to act.
         RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
-            [Lock(keeper::Refused::RolledBack(_))];
+            [Lock(keeper::AcquireError::RolledBack(_))];
         Guard = "guard", 503, NotDispatched, "the guard is away or refused"
-            [Pool(NotConnected::Distrusted { .. })
-                | Trust(Distrust::Replaced | Distrust::NoGuard(_) | Distrust::OtherInstallation { .. }
-                    | Distrust::RolledBack { .. } | Distrust::Impatient { .. })];
+            [Pool(ConnectError::Distrusted { .. })
+                | Trust(GuardIdentityError::Replaced | GuardIdentityError::NoGuard(_) | GuardIdentityError::OtherInstallation { .. }
+                    | GuardIdentityError::RolledBack { .. } | GuardIdentityError::TimeoutTooShort { .. })];
         GuardSplit = "guard-split", 503, NotDispatched, "the guards of the service do not share a store"
-            [Trust(Distrust::Split | Distrust::Several)];
+            [Trust(GuardIdentityError::Split | GuardIdentityError::MultipleProcesses)];
         Store = "store", 503, NotDispatched, "the record of operations is away"
-            [Once(once::Denied::Foreign(_)) | Guard(guard::Word::Store)];
+            [Once(once::AdmitOperationError::Foreign(_)) | Guard(guard::Word::Store)];
         /// The share of the route is `once.share`.
         RouteOperations = "route-operations", 503, NotDispatched, "too many operations of this kind are remembered"
-            [Once(once::Denied::RouteFull)];
+            [Once(once::AdmitOperationError::RouteFull)];
         /// All room for operations is used up.
         OperationsFull = "operations-full", 503, NotDispatched, "too many operations are remembered"
-            [Once(once::Denied::Full)];
+            [Once(once::AdmitOperationError::Full)];
         Draining = "draining", 503, NotDispatched, "the gateway is stopping";
         Overloaded = "overloaded", 503, NotDispatched, "too many requests at once"
-            [Listener(responder::Refused::Displaced | responder::Refused::NoRoom) | Pool(NotConnected::Full)];
+            [Listener(responder::RequestRejection::Displaced | responder::RequestRejection::HeadMemoryExhausted) | Pool(ConnectError::LimitReached)];
         Loop = "loop", 508, NotDispatched, "the request came back to where it was sent from";
     }
     Gateways {
         PeerForbidden = "peer-forbidden", 403, NotDispatched, "this listener is for gateways";
         NotHolder = "not-holder", 421, NotDispatched, "this gateway does not keep the resource"
-            [Lock(keeper::Refused::NotHolder | keeper::Refused::Elsewhere(_))];
+            [Lock(keeper::AcquireError::NotHolder | keeper::AcquireError::Elsewhere(_))];
     }
     AskersOfGuards {
         Stale = "stale", 412, NotDispatched, "a newer token was announced" [Guard(guard::Word::Stale)];

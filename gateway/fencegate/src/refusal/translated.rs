@@ -1,83 +1,83 @@
 //! Turns refusals of other parts into ours. The table gives the reason; further facts of the refusal are kept.
 
 use fencegate_guard::refused as guard;
-use fencegate_http::{listen::responder, upstream::pool::NotConnected};
+use fencegate_http::{listen::responder, upstream::pool::ConnectError};
 use fencegate_lock::{
     once::denied as once,
-    tenures::{chain::NotInside, keeper},
+    tenures::{chain::CallbackError, keeper},
 };
-use fencegate_policies::key::BadKey;
+use fencegate_policies::key::KeyError;
 
-use super::{Below, Reason, Refusal};
+use super::{Reason, Refusal, SourceError};
 
 impl Refusal {
-    fn translated(below: Below<'_>, detail: String) -> Self {
+    fn translated(below: SourceError<'_>, detail: String) -> Self {
         Self::new(Reason::from(below), detail)
     }
 
-    pub fn of_key(bad: &BadKey) -> Self {
-        Self::translated(Below::Key(bad), bad.to_string())
+    pub fn of_key(bad: &KeyError) -> Self {
+        Self::translated(SourceError::Key(bad), bad.to_string())
     }
 
     /// A refusal because of the name of an operation.
-    pub fn of_name(bad: &BadKey) -> Self {
-        Self::translated(Below::Name(bad), bad.to_string())
+    pub fn of_name(bad: &KeyError) -> Self {
+        Self::translated(SourceError::Name(bad), bad.to_string())
     }
 
     /// `locked_status`: the status of the route for a key that another holder has.
-    pub fn of_lock(refused: &keeper::Refused, locked_status: u16) -> Self {
-        let refusal = Self::translated(Below::Lock(refused), refused.to_string());
+    pub fn of_lock(refused: &keeper::AcquireError, locked_status: u16) -> Self {
+        let refusal = Self::translated(SourceError::Lock(refused), refused.to_string());
         match refused {
-            keeper::Refused::Locked => refusal.with_status(locked_status),
-            keeper::Refused::Delayed(rest) => refusal.with_status(locked_status).after(*rest),
+            keeper::AcquireError::Locked => refusal.with_status(locked_status),
+            keeper::AcquireError::Delayed(rest) => refusal.with_status(locked_status).after(*rest),
             _ => refusal,
         }
     }
 
     /// A refusal of a request that shows in which dispatch it was called.
-    pub fn of_call(refused: NotInside) -> Self {
-        Self::translated(Below::Call(refused), refused.to_string())
+    pub fn of_call(refused: CallbackError) -> Self {
+        Self::translated(SourceError::Call(refused), refused.to_string())
     }
 }
 
-impl From<responder::Refused> for Refusal {
-    fn from(refused: responder::Refused) -> Self {
-        Self::new(Reason::from(Below::Listener(refused)), refused.detail())
+impl From<responder::RequestRejection> for Refusal {
+    fn from(refused: responder::RequestRejection) -> Self {
+        Self::new(Reason::from(SourceError::Listener(refused)), refused.detail())
     }
 }
 
-impl From<once::Denied> for Refusal {
-    fn from(refused: once::Denied) -> Self {
-        let refusal = Self::translated(Below::Once(&refused), refused.to_string());
+impl From<once::AdmitOperationError> for Refusal {
+    fn from(refused: once::AdmitOperationError) -> Self {
+        let refusal = Self::translated(SourceError::Once(&refused), refused.to_string());
         match refused {
-            once::Denied::Done { status: Some(status @ 400..) } => {
+            once::AdmitOperationError::Done { status: Some(status @ 400..) } => {
                 refusal.with_status(status).recorded(status)
             }
-            once::Denied::Done { status: Some(status) } => refusal.recorded(status),
-            once::Denied::Unknown { reference } => refusal.about(reference),
+            once::AdmitOperationError::Done { status: Some(status) } => refusal.recorded(status),
+            once::AdmitOperationError::Unknown { reference } => refusal.about(reference),
             _ => refusal,
         }
     }
 }
 
-impl From<&guard::Refused> for Reason {
-    fn from(refused: &guard::Refused) -> Self {
-        Below::Guard(refused.word()).into()
+impl From<&guard::AdmitError> for Reason {
+    fn from(refused: &guard::AdmitError) -> Self {
+        SourceError::Guard(refused.word()).into()
     }
 }
 
-impl From<guard::Refused> for Refusal {
-    fn from(refused: guard::Refused) -> Self {
+impl From<guard::AdmitError> for Refusal {
+    fn from(refused: guard::AdmitError) -> Self {
         let refusal = Self::new(Reason::from(&refused), refused.to_string());
         match refused {
-            guard::Refused::OutcomeUnknown { reference } => refusal.about(reference),
+            guard::AdmitError::OutcomeUnknown { reference } => refusal.about(reference),
             _ => refusal,
         }
     }
 }
 
-impl From<&NotConnected> for Refusal {
-    fn from(error: &NotConnected) -> Self {
+impl From<&ConnectError> for Refusal {
+    fn from(error: &ConnectError) -> Self {
         Self::translated(error.into(), error.to_string())
     }
 }
@@ -85,12 +85,12 @@ impl From<&NotConnected> for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::Distrust;
+    use crate::trust::GuardIdentityError;
     use fencegate_http::listen::farewell::words;
 
     #[test]
     fn the_words_of_a_listener_are_those_of_every_other_refusal() {
-        let words = words(&Refusal::from(responder::Refused::HeaderTooLarge).into_reply());
+        let words = words(&Refusal::from(responder::RequestRejection::HeaderTooLarge).into_reply());
         let text = std::str::from_utf8(&words).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");
@@ -109,7 +109,7 @@ mod tests {
             (Some(400), Reason::AlreadyRefused, 400),
             (Some(503), Reason::AlreadyRefused, 503),
         ] {
-            let refusal = Refusal::from(once::Denied::Done { status });
+            let refusal = Refusal::from(once::AdmitOperationError::Done { status });
             assert_eq!((refusal.reason, refusal.status().as_u16()), (reason, answered), "{status:?}");
             assert_eq!(refusal.recorded, status);
         }
@@ -117,10 +117,10 @@ mod tests {
 
     #[test]
     fn guards_that_contradict_each_other_are_told_from_one_that_is_not_believed() {
-        let refused = |why| Refusal::from(&NotConnected::Distrusted { endpoint: "a:1".into(), why }).reason;
-        assert_eq!(refused(Box::new(Distrust::Split)), Reason::GuardSplit);
-        assert_eq!(refused(Box::new(Distrust::Several)), Reason::GuardSplit);
-        assert_eq!(refused(Box::new(Distrust::Replaced)), Reason::Guard);
+        let refused = |why| Refusal::from(&ConnectError::Distrusted { endpoint: "a:1".into(), why }).reason;
+        assert_eq!(refused(Box::new(GuardIdentityError::Split)), Reason::GuardSplit);
+        assert_eq!(refused(Box::new(GuardIdentityError::MultipleProcesses)), Reason::GuardSplit);
+        assert_eq!(refused(Box::new(GuardIdentityError::Replaced)), Reason::Guard);
         assert_eq!(refused("of another kind".into()), Reason::Guard);
     }
 }

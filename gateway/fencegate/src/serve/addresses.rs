@@ -3,15 +3,15 @@
 use std::net::{SocketAddr, TcpListener};
 
 use fencegate_http::network::{
-    bound::Bound,
+    bound::ListenAddr,
     sockets::{reserved, shared_socket},
     taken_path::Takeover,
 };
-use fencegate_policies::plan::{self, Bind};
+use fencegate_policies::plan::{self, BindAddress};
 use socket2::Socket;
 use tracing::info;
 
-use super::not_serving::NotServing;
+use super::not_serving::ProcessError;
 use crate::siblings;
 
 /// The host name, which names a gateway whose policy has no name.
@@ -20,12 +20,12 @@ pub(crate) fn host_name() -> String {
 }
 
 /// Binds the admin listener. `beside`: another gateway that is about to stop may listen there.
-pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, NotServing> {
-    let bound = Bound::take(&Bind::Tcp(address), takeover(beside));
+pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListener, ProcessError> {
+    let bound = ListenAddr::take(&BindAddress::Tcp(address), takeover(beside));
     let listener = bound
         .and_then(|_| shared_socket(address))
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|source| NotServing::Listen {
+        .map_err(|source| ProcessError::Listen {
             listener: "admin".into(),
             address: address.to_string(),
             source,
@@ -35,25 +35,25 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
 }
 
 /// Binds the address for other gateways before it is advertised. The workers listen there later.
-pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), NotServing> {
+pub(super) fn reserve(peer: &plan::PeerListener, beside: bool) -> Result<(Socket, SocketAddr), ProcessError> {
     let address = peer.address;
-    let kept = Bound::take(&Bind::Tcp(address), takeover(beside)).and_then(|_| reserved(address));
+    let kept = ListenAddr::take(&BindAddress::Tcp(address), takeover(beside)).and_then(|_| reserved(address));
     let address = address.to_string();
-    kept.map_err(|source| NotServing::Listen { listener: siblings::NAME.into(), address, source })
+    kept.map_err(|source| ProcessError::Listen { listener: siblings::NAME.into(), address, source })
 }
 
 /// Binds the public listener, for all workers.
-pub(super) fn public(listener: &plan::Listener, beside: bool) -> Result<Bound, NotServing> {
-    Bound::take(&listener.address, takeover(beside)).map_err(|source| {
+pub(super) fn public(listener: &plan::Listener, beside: bool) -> Result<ListenAddr, ProcessError> {
+    ListenAddr::take(&listener.address, takeover(beside)).map_err(|source| {
         let (name, address) = (listener.name.clone(), listener.address.to_string());
         match listener.address {
-            Bind::Tcp(_) => NotServing::Listen { listener: name, address, source },
-            Bind::Unix(_) => NotServing::UnixSocket { listener: name, address, source },
+            BindAddress::Tcp(_) => ProcessError::Listen { listener: name, address, source },
+            BindAddress::Unix(_) => ProcessError::UnixSocket { listener: name, address, source },
         }
     })
 }
 
 /// `beside`: another gateway that is about to stop may listen there.
 fn takeover(beside: bool) -> Takeover {
-    if beside { Takeover::FromTheOneBefore } else { Takeover::Never }
+    if beside { Takeover::FromPredecessor } else { Takeover::Never }
 }

@@ -6,10 +6,10 @@ use fencegate_http::buffered::Budget;
 use fencegate_process::clock::SharedClock;
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::Metrics, threads::Threads};
+use crate::{metrics::Metrics, threads::ThreadMonitor};
 
 /// Nothing of it asks the system for anything, so making it does not fail.
-pub struct Base {
+pub struct ProcessContext {
     pub clock: SharedClock,
     pub metrics: Arc<Metrics>,
     /// The memory for bodies that are here in full.
@@ -17,13 +17,13 @@ pub struct Base {
     /// Cancelled when the process drains: from then on nothing new is begun.
     pub drain: CancellationToken,
     /// Those that have to turn.
-    pub threads: Threads,
+    pub threads: ThreadMonitor,
 }
 
-impl Base {
+impl ProcessContext {
     pub fn of(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
         let budget = Budget::of_this_process(metrics.buffered().clone());
-        let (drain, threads) = (CancellationToken::new(), Threads::counted(metrics.hung_seconds()));
+        let (drain, threads) = (CancellationToken::new(), ThreadMonitor::counted(metrics.hung_seconds()));
         Self { clock, metrics, budget, drain, threads }
     }
 }

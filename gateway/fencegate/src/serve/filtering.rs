@@ -3,46 +3,46 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_http::{listen::certificates::Certificates, network::Network};
-use fencegate_policies::plan::{self, Enforce};
+use fencegate_policies::plan::{self, Enforcement};
 use fencegate_process::{clock::MachineClock, shown};
 use tracing::{info, warn};
 
 use super::{
-    base::Base,
+    base::ProcessContext,
     main_thread::MainThread,
-    not_serving::NotServing,
-    notify::Manager,
-    reception::Reception,
-    signals::{Demand, Signals},
-    staff::{self, Equipment, Staff},
-    worker::{Bench, Shared, Staffed},
+    not_serving::ProcessError,
+    notify::ServiceNotifier,
+    reception::BoundAdminListener,
+    signals::{SignalAction, Signals},
+    staff::{self, WorkerPool, WorkerPoolConfig},
+    worker::{WorkerContext, WorkerDeps, WorkerRole},
 };
 use crate::{
     admin,
-    front::{Arrived, Role},
+    front::{RawRequest, Role},
     key_secret,
     metrics::Metrics,
     stack,
-    step::Serve,
+    step::Handler,
     steps::{claim::Bypass, filter},
 };
 
 /// The filter's part of a worker.
 #[derive(Clone)]
-pub struct Filtering {
+pub struct FilterRole {
     clock_error: Duration,
-    enforce: Enforce,
+    enforce: Enforcement,
     bypass: Arc<Bypass>,
 }
 
-impl<N: Network> Staffed<N> for Filtering {
+impl<N: Network> WorkerRole<N> for FilterRole {
     const ROLE: Role = Role::Filter;
 
-    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
-        let Bench { edition, parts, forward, .. } = bench;
-        let Filtering { clock_error, enforce, bypass } = shared.role.clone();
+    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition, parts, forward, .. } = bench;
+        let FilterRole { clock_error, enforce, bypass } = shared.role.clone();
         let (clock, plan) = (shared.clock.clone(), Rc::new(edition.plan.clone()));
-        stack::filter(parts, filter::Filtering { clock, clock_error, enforce, bypass, plan }, forward)
+        stack::filter(parts, filter::FilterDeps { clock, clock_error, enforce, bypass, plan }, forward)
     }
 }
 
@@ -50,21 +50,21 @@ impl<N: Network> Staffed<N> for Filtering {
 ///
 /// # Errors
 /// A file or an address cannot be used, or the machine has no thread.
-pub fn run(plan: &plan::Guard, workers: usize) -> Result<(), NotServing> {
+pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     shown::keys_are(plan.serving.log.keys, key_secret::open(&plan.serving.log)?);
-    let base = Base::of(Arc::new(MachineClock), Metrics::of_filter());
+    let base = ProcessContext::of(Arc::new(MachineClock), Metrics::of_filter());
     let mut main = MainThread::begin(&base.threads)?;
-    let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
+    let reception = BoundAdminListener::of(&plan.serving.admin, false, &base.metrics)?;
     let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
-    let role = Filtering { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
-    let equipment = Equipment { role, workers, beside: false, memory: Arc::default(), ours: None };
+    let role = FilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
+    let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
     let shared = staff::shared(&plan.serving, &base, equipment)?;
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
-    let staff = Staff::start(shared)?;
+    let staff = WorkerPool::start(shared)?;
     let routes = admin::of_filter(base.metrics.clone(), base.threads.clone());
     reception.open(routes, base.threads.clone().watched())?;
     info!(same_kernel = base.clock.boot_id().is_some(), "filter.opened");
-    let manager = Manager::found();
+    let manager = ServiceNotifier::found();
     main.runtime.block_on(async {
         tokio::select! {
             () = manager.told_when(|| true) => {}
@@ -79,8 +79,12 @@ pub fn run(plan: &plan::Guard, workers: usize) -> Result<(), NotServing> {
 }
 
 /// Returns when a signal demands the end. A filter reads its file once, as a guard does.
-async fn until_the_end(signals: &mut Signals, certificates: Option<&Certificates>, manager: &Manager) {
-    while signals.next().await == Demand::Reload {
+async fn until_the_end(
+    signals: &mut Signals,
+    certificates: Option<&Certificates>,
+    manager: &ServiceNotifier,
+) {
+    while signals.next().await == SignalAction::Reload {
         warn!("a filter does not read its file again");
         // Certificates that cannot be used are told in the log by whoever reads them.
         manager.told_of(async { certificates.map(Certificates::reload) }).await;

@@ -16,63 +16,64 @@ use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_process::{clock::MachineClock, shown};
 use tracing::{info, warn};
 
-use self::{key_source::KeySource, role::Guarding};
+use self::{key_source::TicketKeySource, role::GuardRole};
 pub use self::{
-    not_guarding::NotGuarding,
-    options::{GuardOptions, Init},
+    not_guarding::GuardProcessError,
+    options::{GuardOptions, StoreInit},
 };
 use super::{
-    base::Base,
+    base::ProcessContext,
     filtering,
     main_thread::MainThread,
-    not_serving::NotServing,
-    notify::Manager,
-    reception::Reception,
-    signals::{Demand, Signals},
-    staff::{self, Equipment, Staff},
-    worker::Shared,
+    not_serving::ProcessError,
+    notify::ServiceNotifier,
+    reception::BoundAdminListener,
+    signals::{SignalAction, Signals},
+    staff::{self, WorkerPool, WorkerPoolConfig},
+    worker::WorkerContext,
 };
 use crate::key_secret;
 use crate::metrics::Metrics;
-use crate::serve::guarding::opening::OpenGuard;
+use crate::serve::guarding::opening::GuardWithStore;
 
 /// Runs until SIGTERM or SIGINT, then drains and writes down what only memory knows. Ends by itself when the store
 /// fails: what could not be remembered must not be acted on.
-pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding> {
-    if plan.store == plan::Store::Stateless {
+pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardProcessError> {
+    if plan.store == plan::StoreLocation::Stateless {
         return match options.init {
-            Some(_) => Err(NotGuarding::Stateless),
+            Some(_) => Err(GuardProcessError::Stateless),
             None => Ok(filtering::run(plan, options.workers)?),
         };
     }
-    let secret = key_secret::open(&plan.serving.log).map_err(NotServing::from)?;
+    let secret = key_secret::open(&plan.serving.log).map_err(ProcessError::from)?;
     shown::keys_are(plan.serving.log.keys, secret);
-    let base = Base::of(Arc::new(MachineClock), Metrics::of_guard());
+    let base = ProcessContext::of(Arc::new(MachineClock), Metrics::of_guard());
     let mut main = MainThread::begin(&base.threads)?;
-    let reception = Reception::of(&plan.serving.admin, false, &base.metrics)?;
-    let tickets = plan.tickets.as_ref().map(|from| KeySource::open(from, &main.runtime)).transpose()?;
-    let Some(OpenGuard { guard, store }) = OpenGuard::open(plan, options.init.as_ref(), &base, &mut main)?
+    let reception = BoundAdminListener::of(&plan.serving.admin, false, &base.metrics)?;
+    let tickets = plan.tickets.as_ref().map(|from| TicketKeySource::open(from, &main.runtime)).transpose()?;
+    let Some(GuardWithStore { guard, store }) =
+        GuardWithStore::open(plan, options.init.as_ref(), &base, &mut main)?
     else {
         info!("stopped");
         return Ok(());
     };
 
-    let tried_with = tickets.as_ref().map(KeySource::verifier);
+    let tried_with = tickets.as_ref().map(TicketKeySource::verifier);
     let shared = assembled(plan, &base, guard.clone(), tried_with, options.workers)?;
     let unbelieved = shared.role.unbelieved.clone();
     let (tellers, certificates) = (shared.tellers.clone(), shared.certificates.clone());
     let fleet = shared.edition.fleets.fleet(UpstreamId(0)).clone();
-    let staff = Staff::start(shared)?;
+    let staff = WorkerPool::start(shared)?;
 
     let end = operators::let_in(reception, plan, &base, (guard.clone(), unbelieved))?;
-    let manager = Manager::found();
+    let manager = ServiceNotifier::found();
     main.runtime.block_on(async {
         tokio::select! {
             () = manager.told_when(|| guard.lets_in()) => Ok(()),
             () = manager.told_of_turns(&base.threads) => Ok(()),
             () = until_the_end(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
             () = end.cancelled() => Ok(()),
-            failed = guard.store_failed() => Err(NotGuarding::StoreFailed(failed)),
+            failed = guard.store_failed() => Err(GuardProcessError::StoreFailed(failed)),
             // Its failures are those of the store, which are seen above.
             () = guard.tend() => Ok(()),
             () = asking::ask_what_is_in_doubt(&Sockets, &fleet, &guard) => Ok(()),
@@ -96,20 +97,24 @@ pub fn run(plan: &plan::Guard, options: &GuardOptions) -> Result<(), NotGuarding
 /// # Errors
 /// A file cannot be used, or the machine has no thread for what looks after the endpoint.
 pub fn assembled(
-    plan: &plan::Guard,
-    base: &Base,
+    plan: &plan::GuardPlan,
+    base: &ProcessContext,
     guard: Arc<Guard>,
     tickets: Option<Arc<Verifier>>,
     workers: usize,
-) -> Result<Shared<Guarding>, NotServing> {
-    let role = Guarding::of(plan, guard, tickets);
-    let equipment = Equipment { role, workers, beside: false, memory: Arc::default(), ours: None };
+) -> Result<WorkerContext<GuardRole>, ProcessError> {
+    let role = GuardRole::of(plan, guard, tickets);
+    let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
     staff::shared(&plan.serving, base, equipment)
 }
 
 /// Returns when a signal demands the end. A guard reads its file once: marks and journal are kept by what stands in it.
-async fn until_the_end(signals: &mut Signals, certificates: Option<&Certificates>, manager: &Manager) {
-    while signals.next().await == Demand::Reload {
+async fn until_the_end(
+    signals: &mut Signals,
+    certificates: Option<&Certificates>,
+    manager: &ServiceNotifier,
+) {
+    while signals.next().await == SignalAction::Reload {
         warn!("a guard does not read its file again; ticket keys are looked at by themselves");
         // Certificates that cannot be used are told in the log by whoever reads them.
         manager.told_of(async { certificates.map(Certificates::reload) }).await;

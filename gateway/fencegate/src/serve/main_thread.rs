@@ -6,11 +6,11 @@ use fencegate_process::log_writer::flush_stderr;
 use tokio::runtime::Runtime;
 use tracing::{error, info};
 
-use super::{base::Base, notify::Manager, signals::Signals, staff::Staff};
-use crate::threads::{Threads, Work, lived_through};
+use super::{base::ProcessContext, notify::ServiceNotifier, signals::Signals, staff::WorkerPool};
+use crate::threads::{ThreadMonitor, ThreadRole, lived_through};
 
 /// The longest time from the end of the drain to the end of the process.
-const LAST: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The runtime on which the main thread waits, and the signals that it waits for.
 pub(super) struct MainThread {
@@ -20,16 +20,22 @@ pub(super) struct MainThread {
 
 impl MainThread {
     /// Registers for signals: from here on none of them kills the process.
-    pub(super) fn begin(threads: &Threads) -> io::Result<Self> {
+    pub(super) fn begin(threads: &ThreadMonitor) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.spawn(threads.joined(Work::Main));
+        runtime.spawn(threads.joined(ThreadRole::Main));
         let signals = Signals::heard_on(&runtime)?;
         Ok(Self { runtime, signals })
     }
 
     /// Stops new work and waits until the workers have finished or have given up, for `patience`. A second signal ends the process at
     /// once, and so does a thread that hangs for [`LAST`] longer. Returns how many requests were left at work.
-    pub(super) fn drain(self, manager: Manager, base: &Base, staff: Staff, patience: Duration) -> usize {
+    pub(super) fn drain(
+        self,
+        manager: ServiceNotifier,
+        base: &ProcessContext,
+        staff: WorkerPool,
+        patience: Duration,
+    ) -> usize {
         info!("draining");
         manager.stopping();
         base.drain.cancel();
@@ -39,7 +45,7 @@ impl MainThread {
             tokio::select! {
                 () = signals.give_up_at_the_second() => (),
                 () = manager.told_of_turns(&threads) => (),
-                () = give_up_after(patience + LAST, &threads) => (),
+                () = give_up_after(patience + EXIT_TIMEOUT, &threads) => (),
             }
         };
         thread::spawn(move || runtime.block_on(ends));
@@ -48,7 +54,7 @@ impl MainThread {
 }
 
 /// Stops the process if it still runs then. Connections to services are reset by that, as after a kill.
-async fn give_up_after(patience: Duration, threads: &Threads) {
+async fn give_up_after(patience: Duration, threads: &ThreadMonitor) {
     lived_through(patience).await;
     let hung = threads.not_turning();
     let hung = hung.as_deref().unwrap_or("a thread has not ended");

@@ -2,17 +2,17 @@
 
 use std::io;
 
-use fencegate_guard::ticket::BadFile;
-use fencegate_http::listen::certificates::BadCertificate;
-use fencegate_lock::{session::credentials::BadCredentials, state::NotOpened};
-use fencegate_process::client_tls::BadTls;
+use fencegate_guard::ticket::KeyFileError;
+use fencegate_http::listen::certificates::ListenerTlsError;
+use fencegate_lock::{session::credentials::CredentialsError, state::OpenStateError};
+use fencegate_process::client_tls::ClientTlsError;
 
-use super::worker::Deaf;
-use crate::{bearer::BadBearer, key_secret::BadKeySecret, siblings::BadPeerTls};
+use super::worker::BindError;
+use crate::{bearer::BearerTokenError, key_secret::KeySecretError, siblings::PeerTlsError};
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
-pub enum NotServing {
+pub enum ProcessError {
     #[error("FG0527: listen on {address}, the {listener} listener: {source}{}", remedy(source))]
     Listen { listener: String, address: String, source: io::Error },
     #[error("FG0526: listen on {address}, the {listener} listener: {source}")]
@@ -20,29 +20,29 @@ pub enum NotServing {
     #[error("start a thread or runtime")]
     Start(#[from] io::Error),
     #[error("FG0510: speak TLS with clients")]
-    ListenerTls(#[from] BadCertificate),
+    ListenerTls(#[from] ListenerTlsError),
     #[error("FG0510: speak TLS with operators")]
-    AdminTls(#[source] BadCertificate),
+    AdminTls(#[source] ListenerTlsError),
     #[error("FG0510: speak TLS with other gateways")]
-    PeerTls(#[from] BadPeerTls),
+    PeerTls(#[from] PeerTlsError),
     #[error("FG0510: use the files that `zookeeper` names")]
-    ZooKeeperTls(#[from] BadCredentials),
+    ZooKeeperTls(#[from] CredentialsError),
     #[error("read the token of the admin listener")]
-    AdminToken(#[from] BadBearer),
+    AdminToken(#[from] BearerTokenError),
     #[error("read a token of `leases.principals`")]
-    LeaseToken(#[source] BadBearer),
+    LeaseToken(#[source] BearerTokenError),
     #[error(transparent)]
-    KeySecret(#[from] BadKeySecret),
+    KeySecret(#[from] KeySecretError),
     #[error("FG0512: read the key that tickets are signed with")]
-    Key(#[from] BadFile),
+    TicketKey(#[from] KeyFileError),
     #[error(transparent)]
-    State(#[from] NotOpened),
+    State(#[from] OpenStateError),
     #[error("FG0512: prepare TLS with an upstream")]
-    UpstreamTls(#[source] BadTls),
+    UpstreamTls(#[source] ClientTlsError),
     #[error("the session's thread has panicked; locks go by the session timeout")]
     SessionEnded,
     #[error("{0} requests were still at work when the drain was over")]
-    NotDrained(usize),
+    DrainTimeout(usize),
 }
 
 /// The most frequent remedy.
@@ -61,9 +61,9 @@ fn remedy(source: &io::Error) -> &'static str {
     }
 }
 
-impl From<Deaf> for NotServing {
-    fn from(deaf: Deaf) -> Self {
-        let Deaf { listener, address, source } = deaf;
+impl From<BindError> for ProcessError {
+    fn from(deaf: BindError) -> Self {
+        let BindError { listener, address, source } = deaf;
         Self::Listen { listener, address, source }
     }
 }

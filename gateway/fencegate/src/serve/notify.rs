@@ -21,11 +21,11 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-use crate::threads::Threads;
+use crate::threads::ThreadMonitor;
 
 /// The service manager that has started this process, if it wants reports. Often there is none.
 #[derive(Debug)]
-pub(super) struct Manager {
+pub(super) struct ServiceNotifier {
     address: Option<SocketAddr>,
     /// It kills a process that has not reported its threads for so long.
     watchdog: Option<Duration>,
@@ -34,9 +34,9 @@ pub(super) struct Manager {
 }
 
 /// How often the end of the start is checked. Only a person at a terminal waits for it.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-impl Manager {
+impl ServiceNotifier {
     /// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind `@`.
     pub(super) fn found() -> Self {
         let named = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
@@ -56,7 +56,7 @@ impl Manager {
     pub(super) async fn told_when(&self, is_ready: impl Fn() -> bool) {
         if self.address.is_some() {
             while !is_ready() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             self.started.store(true, Ordering::Relaxed);
             self.tell("READY=1");
@@ -79,7 +79,7 @@ impl Manager {
     }
 
     /// Reports that all of `threads` still run, twice within the watchdog's time. Never returns.
-    pub(super) async fn told_of_turns(&self, threads: &Threads) {
+    pub(super) async fn told_of_turns(&self, threads: &ThreadMonitor) {
         if let Some(within) = self.watchdog {
             let mut due = interval(within / 2);
             due.set_missed_tick_behavior(MissedTickBehavior::Delay);

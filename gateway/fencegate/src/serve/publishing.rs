@@ -10,56 +10,61 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::{nameplate::Nameplate, publication::Publication};
+use fencegate_lock::session::{nameplate::LocalMember, publication::PlanPublication};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Gateway, Plan},
-    published::Published,
+    plan::{GatewayPlan, Plan},
+    published::PlanDigest,
 };
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
-    agreement::Agreement,
-    edition::Term,
-    leases::{Turning, lease::Lease},
+    agreement::PlanCompat,
+    edition::KeyGeneration,
+    leases::{ConfigSwitchGuard, lease::Lease},
 };
 
 /// Publishes each new plan for the other gateways.
-pub struct Publisher {
-    nameplate: Nameplate,
-    agreement: Arc<Agreement>,
-    told: Arc<Mutex<Told>>,
+pub struct PlanPublisher {
+    nameplate: LocalMember,
+    agreement: Arc<PlanCompat>,
+    told: Arc<Mutex<PublishedState>>,
     /// Publishes the routes of the last plan when all is over that took other locks.
     waiting: Option<JoinHandle<()>>,
 }
 
-struct Told {
+struct PublishedState {
     /// The plan that other gateways see.
-    now: Published,
+    now: PlanDigest,
     /// Of the plan in force.
-    latest: Published,
+    latest: PlanDigest,
     /// How many plans were in force.
     plans: u64,
 }
 
 /// How often it is looked whether leases of withdrawn patterns are over.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Publisher {
+impl PlanPublisher {
     /// Of a process that has published this plan.
-    pub fn of(nameplate: Nameplate, agreement: Arc<Agreement>, gateway: &Gateway) -> Self {
-        let now = Published::of(&gateway.serving, gateway.leases.as_ref());
-        let told = Told { latest: now.clone(), now, plans: 1 };
+    pub fn of(nameplate: LocalMember, agreement: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
+        let now = PlanDigest::of(&gateway.serving, gateway.leases.as_ref());
+        let told = PublishedState { latest: now.clone(), now, plans: 1 };
         Self { nameplate, agreement, told: Arc::new(Mutex::new(told)), waiting: None }
     }
 
     /// `plan` is in force. `left`: terms in which requests began under locks that it does not know any more. Until they are
     /// over, others have to give way to those locks; what takes the same locks as before is told at once. `leases`: as they are taken
     /// over. Others have to give way to those that are there, each until its end, and no route waits for that.
-    pub fn turn_to(&mut self, plan: &Plan, leases: Option<&Turning<'_>>, left: Vec<Arc<Term>>) {
-        let terms = leases.map(Turning::terms);
-        let next = Published::of(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
-        let held = leases.map(Turning::held).unwrap_or_default();
+    pub fn turn_to(
+        &mut self,
+        plan: &Plan,
+        leases: Option<&ConfigSwitchGuard<'_>>,
+        left: Vec<Arc<KeyGeneration>>,
+    ) {
+        let terms = leases.map(ConfigSwitchGuard::terms);
+        let next = PlanDigest::of(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
+        let held = leases.map(ConfigSwitchGuard::held).unwrap_or_default();
         // Before anything else of it is told: a session that turns asks who is leased what.
         self.agreement.leases(&next, keys(&held));
         let (told, nameplate, agreement) =
@@ -96,7 +101,7 @@ impl Publisher {
 /// Gives way less and less, as the leases end that are `held`: all that are of plans before the one in force. What that does not lease
 /// any more is told no longer. Where another plan comes into force, its own task does that.
 async fn forget_leases(
-    (told, nameplate, agreement): (Arc<Mutex<Told>>, Nameplate, Arc<Agreement>),
+    (told, nameplate, agreement): (Arc<Mutex<PublishedState>>, LocalMember, Arc<PlanCompat>),
     turn: u64,
     mut held: Vec<Arc<Lease>>,
 ) {
@@ -118,7 +123,7 @@ async fn forget_leases(
         if held.is_empty() {
             return;
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -126,14 +131,14 @@ fn keys(held: &[Arc<Lease>]) -> Vec<ResourceKey> {
     held.iter().flat_map(|lease| lease.keys.iter()).cloned().collect()
 }
 
-fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+fn lock(told: &Mutex<PublishedState>) -> MutexGuard<'_, PublishedState> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Told {
-    fn tells(&mut self, next: Published, nameplate: &Nameplate) {
+impl PublishedState {
+    fn tells(&mut self, next: PlanDigest, nameplate: &LocalMember) {
         if mem::replace(&mut self.now, next) != self.now {
-            nameplate.publishes_now(Publication::of(self.now.to_bytes()));
+            nameplate.publishes_now(PlanPublication::of(self.now.to_bytes()));
         }
     }
 }

@@ -11,34 +11,38 @@ use axum::Router;
 use fencegate_http::listen::certificates::Certificates;
 use fencegate_lock::reach::PageAddress;
 use fencegate_policies::{
-    host::{CanonicalHost, Served},
-    plan::{self, Protocols},
+    host::{CanonicalHost, HostPattern},
+    plan::{self, ListenerProtocols},
 };
 
 use super::{
     addresses::{bind_admin, host_name},
-    not_serving::NotServing,
+    not_serving::ProcessError,
 };
 use crate::{
-    admin::{self, authorize::Door},
+    admin::{self, authorize::AdminAuth},
     metrics::Metrics,
 };
 
 /// The admin listener before it opens.
-pub(super) struct Reception {
+pub(super) struct BoundAdminListener {
     listener: TcpListener,
     /// Decides who gets in.
-    door: Door,
+    door: AdminAuth,
     certificates: Option<Arc<Certificates>>,
 }
 
-impl Reception {
+impl BoundAdminListener {
     /// # Errors
     /// A file for TLS or that of the token cannot be used, or the address belongs to another process.
-    pub(super) fn of(admin: &plan::Admin, beside: bool, metrics: &Metrics) -> Result<Self, NotServing> {
-        let shown = |tls| Certificates::shown(tls, Protocols::Http1, metrics.clients());
-        let certificates = admin.tls.clone().map(shown).transpose().map_err(NotServing::AdminTls)?;
-        let door = Door::of(admin)?;
+    pub(super) fn of(
+        admin: &plan::AdminListener,
+        beside: bool,
+        metrics: &Metrics,
+    ) -> Result<Self, ProcessError> {
+        let shown = |tls| Certificates::shown(tls, ListenerProtocols::Http1, metrics.clients());
+        let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
+        let door = AdminAuth::of(admin)?;
         Ok(Self { listener: bind_admin(admin.address, beside)?, door, certificates })
     }
 
@@ -46,7 +50,7 @@ impl Reception {
     ///
     /// # Errors
     /// The kernel does not say where it listens.
-    pub(super) fn page(&self, admin: &plan::Admin) -> io::Result<Option<PageAddress>> {
+    pub(super) fn page(&self, admin: &plan::AdminListener) -> io::Result<Option<PageAddress>> {
         Ok(page(admin, self.listener.local_addr()?.port(), host_name()))
     }
 
@@ -65,11 +69,11 @@ impl Reception {
 
 /// By a name of `admin.hosts`, else by its address, else by the name of the machine. A listener on the loopback is found by its address
 /// alone: under a name stands something before it, at a port of its own.
-fn page(admin: &plan::Admin, port: u16, machine: String) -> Option<PageAddress> {
+fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageAddress> {
     let ours = admin.address.ip();
     let named = admin.hosts.iter().filter(|_| !ours.is_loopback()).find_map(|host| match host {
-        Served::Host(name) => Some(name.clone()),
-        Served::Below(_) => None,
+        HostPattern::Host(name) => Some(name.clone()),
+        HostPattern::Below(_) => None,
     });
     let host = named.unwrap_or_else(|| match ours {
         ours if ours.is_unspecified() => machine.clone(),
@@ -90,9 +94,9 @@ mod tests {
     #[test]
     fn what_the_others_are_told_of_the_page_leads_through_its_door() {
         let told = |address: &str, hosts: &[&str]| {
-            let hosts = hosts.iter().map(|host| Served::parse(host).expect("a host")).collect();
+            let hosts = hosts.iter().map(|host| HostPattern::parse(host).expect("a host")).collect();
             let address = address.parse().expect("an address");
-            let admin = plan::Admin { address, hosts, bearer: None, tls: None };
+            let admin = plan::AdminListener { address, hosts, bearer: None, tls: None };
             page(&admin, 9901, "gw-1".into()).map(|page| (page.url, page.only_on))
         };
         let at = |url: &str| Some((url.to_owned(), None));
@@ -111,9 +115,9 @@ mod tests {
         ] {
             assert_eq!(told(address, hosts), page, "{address} {hosts:?}");
         }
-        let below = plan::Admin {
+        let below = plan::AdminListener {
             address: ([0, 0, 0, 0], 0).into(),
-            hosts: vec![Served::parse("*.internal").expect("a host")],
+            hosts: vec![HostPattern::parse("*.internal").expect("a host")],
             bearer: None,
             tls: None,
         };

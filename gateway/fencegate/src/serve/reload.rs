@@ -4,32 +4,32 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http::{listen::certificates::Certificates, network::sockets::Sockets, upstream::health};
-use fencegate_lock::{session::nameplate::Nameplate, tenures::keeper::Keeper};
+use fencegate_lock::{session::nameplate::LocalMember, tenures::keeper::LockManager};
 use fencegate_policies::{
-    difference::Difference, file, key::ResourceKey, plan::Gateway, published::Published,
+    difference::Difference, file, key::ResourceKey, plan::GatewayPlan, published::PlanDigest,
 };
 use fencegate_process::{clock::SharedClock, said::causes, shown};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::publishing::Publisher;
+use super::publishing::PlanPublisher;
 use crate::{
     admin::command::ReloadReport,
-    agreement::{Agreement, FleetReport, compared},
-    edition::Edition,
-    in_force::{InForce, delays_in, site_in},
+    agreement::{FleetReport, PlanCompat, compared},
+    edition::ActiveConfig,
+    in_force::{CurrentConfig, delays_in, site_in},
     key_secret,
-    leases::{LeaseTerms, Leases},
+    leases::{LeaseSettings, LeaseTable},
     metrics::{Metrics, Reloaded},
-    threads::{Threads, Work},
-    trust::Guards,
-    written::Written,
+    threads::{ThreadMonitor, ThreadRole},
+    trust::GuardRegistry,
+    written::PolicyFile,
 };
 
 /// The order to a worker to take over another edition.
 #[derive(Debug)]
-pub struct Turn {
-    pub edition: Arc<Edition>,
+pub struct ConfigUpdate {
+    pub edition: Arc<ActiveConfig>,
     /// Nothing begins under the old one any more.
     pub taken: oneshot::Sender<()>,
 }
@@ -38,23 +38,23 @@ pub struct Turn {
 pub struct Reloader {
     pub file: PathBuf,
     /// The policy at the start. Settings that need a restart are still those.
-    pub started: Gateway,
-    pub gateway: Gateway,
-    pub edition: Arc<Edition>,
-    pub workers: Vec<mpsc::UnboundedSender<Turn>>,
+    pub started: GatewayPlan,
+    pub gateway: GatewayPlan,
+    pub edition: Arc<ActiveConfig>,
+    pub workers: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
-    pub threads: Threads,
-    pub guards: Arc<Guards>,
+    pub threads: ThreadMonitor,
+    pub guards: Arc<GuardRegistry>,
     /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<Certificates>>,
-    pub keeper: Keeper,
-    pub nameplate: Nameplate,
-    pub in_force: InForce,
-    pub agreement: Arc<Agreement>,
-    pub publisher: Publisher,
+    pub keeper: LockManager,
+    pub nameplate: LocalMember,
+    pub in_force: CurrentConfig,
+    pub agreement: Arc<PlanCompat>,
+    pub publisher: PlanPublisher,
     /// The leases, if the process was started with any.
-    pub leases: Option<Arc<Leases>>,
+    pub leases: Option<Arc<LeaseTable>>,
 }
 
 impl Reloader {
@@ -80,7 +80,7 @@ impl Reloader {
             said,
             fleet: None,
         };
-        let told = match Written::open(&self.file) {
+        let told = match PolicyFile::open(&self.file) {
             Ok(file) => file.plan(file::load_in),
             Err(unreadable) => return refused(vec![unreadable.to_string()]),
         };
@@ -102,15 +102,15 @@ impl Reloader {
 
     /// # Errors
     /// What cannot be used. Nothing has changed.
-    async fn turn_to(&mut self, gateway: Gateway, difference: &Difference) -> Result<(), String> {
+    async fn turn_to(&mut self, gateway: GatewayPlan, difference: &Difference) -> Result<(), String> {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
-        let terms = LeaseTerms::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
+        let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| causes(&bad))?;
         let secret = key_secret::open(&gateway.serving.log).map_err(|bad| causes(&bad))?;
         let fleets = old.fleets.after(&plan, self.metrics.endpoints()).map_err(|bad| causes(&bad))?;
         let site = |key: &ResourceKey| Some(site_in(&gateway, key)).filter(|_| !delays_in(&gateway, key));
         let turning = self.leases.as_ref().map(|leases| leases.may_turn_to(site)).transpose()?;
-        let turns = self.threads.joined_until(Work::Endpoints, fleets.over().clone());
+        let turns = self.threads.joined_until(ThreadRole::Endpoints, fleets.over().clone());
         let looked_after = health::start(Sockets, &fleets, self.clock.clone(), self.guards.clone(), turns);
         looked_after.map_err(|failed| {
             fleets.retire();
@@ -121,12 +121,12 @@ impl Reloader {
         if let Some(turning) = &turning {
             turning.rekeys(&difference.rekeyed);
         }
-        let (edition, openings) = Edition::after(&old, plan.clone(), fleets, &difference.rekeyed);
+        let (edition, openings) = ActiveConfig::after(&old, plan.clone(), fleets, &difference.rekeyed);
         self.metrics.turn_to(&gateway);
         self.in_force.expect(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
-            worker.send(Turn { edition: edition.clone(), taken }).ok().map(|()| took)
+            worker.send(ConfigUpdate { edition: edition.clone(), taken }).ok().map(|()| took)
         });
         // Fails for a worker that has ended, and then nothing begins under it either.
         for took in taken.collect::<Vec<_>>() {
@@ -139,7 +139,7 @@ impl Reloader {
         if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
             turning.grants(terms);
         }
-        self.publisher.turn_to(&gateway.serving, turning.as_ref(), Edition::left(&old, &edition));
+        self.publisher.turn_to(&gateway.serving, turning.as_ref(), ActiveConfig::left(&old, &edition));
         self.in_force.turn_to(gateway.clone(), edition.clone());
         drop(turning);
         old.fleets.retire();
@@ -158,10 +158,10 @@ impl Reloader {
     /// Compares the file with all other gateways. `Err`: why that is not possible.
     pub async fn compare(&self) -> Result<FleetReport, String> {
         let told =
-            Written::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
+            PolicyFile::open(&self.file).map_err(|unreadable| unreadable.to_string())?.plan(file::load_in);
         let gateway = told.plan.ok_or_else(|| told.said.join("\n"))?;
         let fleet = self.keeper.published().await.map_err(|untold| untold.to_string())?;
-        let file = Published::of(&gateway.serving, gateway.leases.as_ref());
+        let file = PlanDigest::of(&gateway.serving, gateway.leases.as_ref());
         Ok(compared(&file, &fleet.ours, &fleet.same, &fleet.others))
     }
 
@@ -205,7 +205,7 @@ fn tell(file: &str, result: &str, difference: &Difference) {
 }
 
 /// Sees when a file changes. A file that is being written changes more than once.
-pub struct Watcher {
+pub struct FileWatcher {
     file: PathBuf,
     known: Option<Vec<u8>>,
     seen: Option<Vec<u8>>,
@@ -213,9 +213,9 @@ pub struct Watcher {
 
 /// How often the file is looked at. Folders that are swapped as a whole, as orchestrators do, send no event for the
 /// file.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Watcher {
+impl FileWatcher {
     pub fn of(file: PathBuf) -> Self {
         let known = std::fs::read(&file).ok();
         Self { file, seen: known.clone(), known }
@@ -225,7 +225,7 @@ impl Watcher {
     /// is about to come back.
     pub async fn changed(&mut self) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let found = std::fs::read(&self.file).ok();
             let steady = found == self.seen;
             self.seen = found;

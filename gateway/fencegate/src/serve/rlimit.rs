@@ -24,7 +24,7 @@ pub fn allow_many() -> Option<u64> {
 /// Warns if so many client connections would leave no descriptors for other uses.
 pub(super) fn suffice(connections: usize) {
     // A request in flight has a connection to its upstream.
-    let wanted = 2 * connections as u64 + OTHERS;
+    let wanted = 2 * connections as u64 + RESERVED_DESCRIPTORS;
     if let Some(allowed) = allow_many().filter(|allowed| *allowed < wanted) {
         warn!(
             allowed,
@@ -34,4 +34,4 @@ pub(super) fn suffice(connections: usize) {
 }
 
 /// Descriptors for listeners, sessions, stores, the admin listener, and idle pooled connections.
-const OTHERS: u64 = 256;
+const RESERVED_DESCRIPTORS: u64 = 256;

@@ -11,8 +11,8 @@ use tracing::warn;
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Demand {
-    End,
+pub(super) enum SignalAction {
+    Shutdown,
     Reload,
 }
 
@@ -43,11 +43,11 @@ impl Signals {
     }
 
     /// Returns at the next signal of any kind.
-    pub(super) async fn next(&mut self) -> Demand {
+    pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Demand::End,
-            _ = self.interrupt.recv() => Demand::End,
-            _ = self.hangup.recv() => Demand::Reload,
+            _ = self.terminate.recv() => SignalAction::Shutdown,
+            _ = self.interrupt.recv() => SignalAction::Shutdown,
+            _ = self.hangup.recv() => SignalAction::Reload,
         }
     }
 

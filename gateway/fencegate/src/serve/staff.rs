@@ -5,10 +5,10 @@ use std::{sync::Arc, thread};
 use fencegate_http::{
     listen::certificates::Certificates,
     network::sockets::Sockets,
-    share::Shares,
-    upstream::{fleet::Fleets, health},
+    share::ClientQuotas,
+    upstream::{fleet::Upstreams, health},
 };
-use fencegate_lock::state::Memory;
+use fencegate_lock::state::TokenHistory;
 use fencegate_policies::plan::Plan;
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use tokio::sync::mpsc;
@@ -16,39 +16,39 @@ use tracing::{error, info, warn};
 
 use super::{
     addresses,
-    base::Base,
-    not_serving::NotServing,
-    reload::Turn,
+    base::ProcessContext,
+    not_serving::ProcessError,
+    reload::ConfigUpdate,
     rlimit,
-    worker::{self, Drained, Shared, Staffed, Started},
+    worker::{self, DrainOutcome, WorkerContext, WorkerHandle, WorkerRole},
 };
 use crate::{
-    access::Tellers,
-    edition::Edition,
-    hop_name::HopName,
-    siblings::{self, Ours},
-    threads::Work,
-    trust::Guards,
+    access::TelemetrySinks,
+    edition::ActiveConfig,
+    hop_name::ViaName,
+    siblings::{self, LocalPeer},
+    threads::ThreadRole,
+    trust::GuardRegistry,
 };
 
 /// What workers are given beside the plan and the base of their process.
-pub(super) struct Equipment<R> {
+pub(super) struct WorkerPoolConfig<R> {
     pub(super) role: R,
     /// The number of workers.
     pub(super) workers: usize,
     /// Another process that is about to stop may have the same addresses.
     pub(super) beside: bool,
     /// How far tokens have come, and which installation they belong to.
-    pub(super) memory: Arc<Memory>,
+    pub(super) memory: Arc<TokenHistory>,
     /// The address and credentials of this process for other gateways, if they reach it.
-    pub(super) ours: Option<Ours>,
+    pub(super) ours: Option<LocalPeer>,
 }
 
 /// The threads of the workers.
-pub(super) struct Staff {
-    threads: Vec<thread::JoinHandle<Drained>>,
+pub(super) struct WorkerPool {
+    threads: Vec<thread::JoinHandle<DrainOutcome>>,
     /// One channel for each worker, to give it another plan.
-    turns: Vec<mpsc::UnboundedSender<Turn>>,
+    turns: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
 }
 
 /// The default number of workers.
@@ -60,25 +60,29 @@ pub fn cores() -> usize {
 ///
 /// # Errors
 /// A file of TLS cannot be used, or the machine has no thread.
-pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Result<Shared<R>, NotServing> {
-    let Base { clock, metrics, budget, drain, threads } = base;
-    let Equipment { role, workers, beside, memory, ours } = equipment;
+pub(super) fn shared<R>(
+    plan: &Plan,
+    base: &ProcessContext,
+    equipment: WorkerPoolConfig<R>,
+) -> Result<WorkerContext<R>, ProcessError> {
+    let ProcessContext { clock, metrics, budget, drain, threads } = base;
+    let WorkerPoolConfig { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
-    let fleets = Fleets::of(&plan, metrics.endpoints()).map_err(NotServing::UpstreamTls)?;
-    let guards = Arc::new(Guards::new(memory));
-    let turning = threads.joined_until(Work::Endpoints, fleets.over().clone());
+    let fleets = Upstreams::of(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
+    let guards = Arc::new(GuardRegistry::new(memory));
+    let turning = threads.joined_until(ThreadRole::Endpoints, fleets.over().clone());
     health::start(Sockets, &fleets, clock.clone(), guards.clone(), turning)?;
     let certificates =
-        Certificates::open(&plan.listener, metrics.clients()).map_err(NotServing::ListenerTls)?;
-    let tellers = Tellers::start(metrics)?;
-    Ok(Shared {
-        edition: Edition::first(plan, fleets),
+        Certificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
+    let tellers = TelemetrySinks::start(metrics)?;
+    Ok(WorkerContext {
+        edition: ActiveConfig::first(plan, fleets),
         metrics: metrics.clone(),
         clock: clock.clone(),
         tellers,
-        hop: HopName::new(Guid::new(&SystemRandomness)),
+        hop: ViaName::new(Guid::new(&SystemRandomness)),
         guards,
-        shares: Shares::default(),
+        shares: ClientQuotas::default(),
         budget: budget.clone(),
         beside,
         workers: workers.max(1),
@@ -90,19 +94,19 @@ pub(super) fn shared<R>(plan: &Plan, base: &Base, equipment: Equipment<R>) -> Re
     })
 }
 
-impl Staff {
+impl WorkerPool {
     /// Returns when all workers listen.
     ///
     /// # Errors
     /// An address belongs to another process.
-    pub(super) fn start<R: Staffed<Sockets>>(shared: Shared<R>) -> Result<Self, NotServing> {
+    pub(super) fn start<R: WorkerRole<Sockets>>(shared: WorkerContext<R>) -> Result<Self, ProcessError> {
         let (plan, workers) = (shared.edition.plan.clone(), shared.workers);
         let listeners = 1 + usize::from(shared.ours.is_some());
         rlimit::suffice(plan.listener.limits.connections.saturating_mul(listeners));
         let mut place = addresses::public(&plan.listener, shared.beside)?;
         let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
         for _ in 0..workers {
-            let Started { place: bound, thread, turns } = worker::start(Sockets, place, shared.clone())?;
+            let WorkerHandle { place: bound, thread, turns } = worker::start(Sockets, place, shared.clone())?;
             // With port 0 the first worker chooses the port, and the others listen on the same.
             place = bound;
             staff.threads.push(thread);
@@ -116,7 +120,7 @@ impl Staff {
         Ok(staff)
     }
 
-    pub(super) fn turns(&self) -> Vec<mpsc::UnboundedSender<Turn>> {
+    pub(super) fn turns(&self) -> Vec<mpsc::UnboundedSender<ConfigUpdate>> {
         self.turns.clone()
     }
 
@@ -126,10 +130,10 @@ impl Staff {
     }
 }
 
-fn left_behind(worker: thread::Result<Drained>) -> usize {
+fn left_behind(worker: thread::Result<DrainOutcome>) -> usize {
     match worker {
-        Ok(Drained::Clean) => 0,
-        Ok(Drained::Left { exchanges }) => {
+        Ok(DrainOutcome::Clean) => 0,
+        Ok(DrainOutcome::TimedOut { exchanges }) => {
             warn!(exchanges, "drain took too long");
             // A connection without an exchange holds no lock: its client only did not take the answer.
             exchanges

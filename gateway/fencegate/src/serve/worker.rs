@@ -4,9 +4,9 @@ use std::{cell::Cell, io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use fencegate_http::{
     buffered::Budget,
-    listen::{Door, certificates::Certificates},
-    network::{Accept, Network, bound::Bound},
-    share::Shares,
+    listen::{Acceptor, certificates::Certificates},
+    network::{Accept, Network, bound::ListenAddr},
+    share::ClientQuotas,
     upstream::pool::Pool,
 };
 use fencegate_process::clock::SharedClock;
@@ -18,37 +18,37 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::reload::Turn;
+use super::reload::ConfigUpdate;
 use crate::{
-    access::Tellers,
-    edition::Edition,
-    front::{Arrived, Desk, Front, Role},
-    hop_name::HopName,
-    in_flight::InFlight,
+    access::TelemetrySinks,
+    edition::ActiveConfig,
+    front::{Frontend, PipelineInstance, RawRequest, Role},
+    hop_name::ViaName,
+    in_flight::ConcurrencyLimit,
     metrics::{Metrics, WorkerMetrics},
-    siblings::{self, Ours},
-    stack::Parts,
-    step::Serve,
-    steps::{fence::courier::Courier, forward::Forward, limit::PerClient},
-    threads::{Threads, Work},
-    trust::Guards,
+    siblings::{self, LocalPeer},
+    stack::PipelineDeps,
+    step::Handler,
+    steps::{fence::courier::PeerForwarder, forward::UpstreamForwarder, limit::ClientLimit},
+    threads::{ThreadMonitor, ThreadRole},
+    trust::GuardRegistry,
 };
 
 /// What all workers share.
 #[derive(Clone)]
-pub struct Shared<R> {
+pub struct WorkerContext<R> {
     /// The edition that is in force at the start.
-    pub edition: Arc<Edition>,
+    pub edition: Arc<ActiveConfig>,
     pub metrics: Arc<Metrics>,
     pub clock: SharedClock,
     /// The receivers of reports about requests: access log and spans.
-    pub tellers: Tellers,
+    pub tellers: TelemetrySinks,
     /// The name of this process in the fields that name the hops of a request.
-    pub hop: HopName,
+    pub hop: ViaName,
     /// What is known of the guards among the upstreams.
-    pub guards: Arc<Guards>,
+    pub guards: Arc<GuardRegistry>,
     /// The number of requests of each client.
-    pub shares: Shares,
+    pub shares: ClientQuotas,
     /// The memory for bodies that are here in full.
     pub budget: Budget,
     /// Another process may have the same address, and is about to stop.
@@ -57,71 +57,71 @@ pub struct Shared<R> {
     pub workers: usize,
     pub drain: CancellationToken,
     /// The threads of the process. Each worker joins them.
-    pub threads: Threads,
+    pub threads: ThreadMonitor,
     /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<Certificates>>,
     /// The address and credentials of this process for other gateways, if they reach it.
-    pub ours: Option<Ours>,
+    pub ours: Option<LocalPeer>,
     pub role: R,
 }
 
 /// The parts that each worker has for itself.
-pub struct Bench<N> {
-    pub edition: Arc<Edition>,
-    pub parts: Parts,
+pub struct WorkerDeps<N> {
+    pub edition: Arc<ActiveConfig>,
+    pub parts: PipelineDeps,
     pub metrics: Rc<WorkerMetrics>,
     pub pool: Rc<Pool<N>>,
-    pub forward: Forward<N>,
+    pub forward: UpstreamForwarder<N>,
     /// Sends requests on to other gateways, where these reach us as well.
-    pub courier: Option<Rc<Courier<N>>>,
+    pub courier: Option<Rc<PeerForwarder<N>>>,
 }
 
 /// The role of the process: it decides which steps a request passes.
-pub trait Staffed<N>: Clone + Send + Sized + 'static {
+pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
     const ROLE: Role;
 
-    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N, Self>;
+    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N, Self>;
 }
 
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drained {
+pub enum DrainOutcome {
     /// Every exchange ended and every answer has left.
     Clean,
     /// The drain took too long; some fenced exchanges may still run upstream.
-    Left { exchanges: usize },
+    TimedOut { exchanges: usize },
 }
 
 /// An address that cannot be listened on.
 #[derive(Debug)]
-pub struct Deaf {
+pub struct BindError {
     pub listener: String,
     pub address: String,
     pub source: io::Error,
 }
 
 /// A worker that listens.
-pub struct Started {
+pub struct WorkerHandle {
     /// Its address, on which other workers can listen as well.
-    pub place: Bound,
-    pub thread: thread::JoinHandle<Drained>,
+    pub place: ListenAddr,
+    pub thread: thread::JoinHandle<DrainOutcome>,
     /// Takes other editions.
-    pub turns: mpsc::UnboundedSender<Turn>,
+    pub turns: mpsc::UnboundedSender<ConfigUpdate>,
 }
 
 /// Starts a worker and returns once it listens.
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub fn start<N: Network + Send, R: Staffed<N>>(
+pub fn start<N: Network + Send, R: WorkerRole<N>>(
     network: N,
-    place: Bound,
-    shared: Shared<R>,
-) -> Result<Started, Deaf> {
+    place: ListenAddr,
+    shared: WorkerContext<R>,
+) -> Result<WorkerHandle, BindError> {
     let (listening, listens) = oneshot::channel();
     let public = shared.edition.plan.listener.name.clone();
     let address = place.to_string();
-    let deaf = move |source| Deaf { listener: public.clone(), address: address.clone(), source };
+    let deaf = move |source| BindError { listener: public.clone(), address: address.clone(), source };
     let unable = deaf.clone();
     let (turns, told) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
@@ -130,7 +130,7 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
             Ok(runtime) => {
                 let tasks = LocalSet::new();
                 let drained = tasks.block_on(&runtime, run(network, place, shared, told, listening));
-                if drained != Drained::Clean {
+                if drained != DrainOutcome::Clean {
                     // Dropping an exchange gives its lock back, and its upstream may be at work. The process ends
                     // now; the lock goes by the session timeout. The kernel closes the sockets then. Each of them
                     // resets, so no byte arrives after the end of the process.
@@ -140,24 +140,24 @@ pub fn start<N: Network + Send, R: Staffed<N>>(
             }
             Err(error) => {
                 drop(listening.send(Err(unable(error))));
-                Drained::Clean
+                DrainOutcome::Clean
             }
         }
     });
     let thread = thread.map_err(&deaf)?;
     let place = listens.blocking_recv().map_err(|gone| deaf(io::Error::other(gone)))??;
-    Ok(Started { place, thread, turns })
+    Ok(WorkerHandle { place, thread, turns })
 }
 
 /// Serves until the drain is over. What it listens on is told as soon as it does. Call it on a current-thread runtime inside a
 /// `LocalSet`.
-pub async fn run<N: Network, R: Staffed<N>>(
+pub async fn run<N: Network, R: WorkerRole<N>>(
     network: N,
-    place: Bound,
-    shared: Shared<R>,
-    mut turns: mpsc::UnboundedReceiver<Turn>,
-    listening: oneshot::Sender<Result<Bound, Deaf>>,
-) -> Drained {
+    place: ListenAddr,
+    shared: WorkerContext<R>,
+    mut turns: mpsc::UnboundedReceiver<ConfigUpdate>,
+    listening: oneshot::Sender<Result<ListenAddr, BindError>>,
+) -> DrainOutcome {
     let (listener, gateways) = match listen(&network, &place, &shared) {
         Ok((place, listeners)) => {
             drop(listening.send(Ok(place)));
@@ -165,11 +165,11 @@ pub async fn run<N: Network, R: Staffed<N>>(
         }
         Err(deaf) => {
             drop(listening.send(Err(deaf)));
-            return Drained::Clean;
+            return DrainOutcome::Clean;
         }
     };
-    tokio::task::spawn_local(shared.threads.joined(Work::Requests));
-    let idle = Rc::<siblings::Idle>::default();
+    tokio::task::spawn_local(shared.threads.joined(ThreadRole::Requests));
+    let idle = Rc::<siblings::PeerPool>::default();
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.tend().await });
     let pool = Rc::new(Pool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
@@ -181,20 +181,26 @@ pub async fn run<N: Network, R: Staffed<N>>(
     let places = || (share, shared.shares.clone(), shared.budget.clone());
     let clients = shared.metrics.clients();
     let door =
-        Rc::new(Door::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));
+        Rc::new(Acceptor::new(listens, shared.certificates.clone(), places(), shared.drain.clone(), clients));
     let among = shared.ours.as_ref().map(|ours| {
         let (listens, certificates) = (ours.listener(listens), ours.certificates.clone());
-        Rc::new(Door::new(&listens, certificates, places(), shared.drain.clone(), clients).turning_away())
+        Rc::new(Acceptor::new(&listens, certificates, places(), shared.drain.clone(), clients).turning_away())
     });
-    let desks =
-        Desks { in_flight: InFlight::at_most(1), shared, network, idle, pool, running: running.clone() };
+    let desks = PipelineFactory {
+        in_flight: ConcurrencyLimit::at_most(1),
+        shared,
+        network,
+        idle,
+        pool,
+        running: running.clone(),
+    };
     let edition = desks.shared.edition.clone();
-    let front = Front::new(desks.desk(&edition), R::ROLE, desks.shared.drain.clone());
+    let front = Frontend::new(desks.desk(&edition), R::ROLE, desks.shared.drain.clone());
     let patience = Rc::new(Cell::new(edition.plan.listener.timeouts.drain));
     let (facing, asked, opens) = (front.clone(), patience.clone(), door.clone());
     let (ours, also) = (desks.shared.ours.clone(), among.clone());
     tokio::task::spawn_local(async move {
-        while let Some(Turn { edition, taken }) = turns.recv().await {
+        while let Some(ConfigUpdate { edition, taken }) = turns.recv().await {
             let begun = facing.turn_to(desks.desk(&edition));
             opens.turn_to(&edition.plan.listener);
             if let (Some(ours), Some(also)) = (&ours, &also) {
@@ -215,46 +221,50 @@ pub async fn run<N: Network, R: Staffed<N>>(
     drain(patience.get(), &open, &running).await
 }
 
-type Listening<N> = (Bound, (<N as Network>::Listener, Option<<N as Network>::Listener>));
+type BoundListeners<N> = (ListenAddr, (<N as Network>::Listener, Option<<N as Network>::Listener>));
 
 /// On the public address, and on that for gateways where there is one.
-fn listen<N: Network, R>(network: &N, place: &Bound, shared: &Shared<R>) -> Result<Listening<N>, Deaf> {
+fn listen<N: Network, R>(
+    network: &N,
+    place: &ListenAddr,
+    shared: &WorkerContext<R>,
+) -> Result<BoundListeners<N>, BindError> {
     let public = &shared.edition.plan.listener.name;
-    let deaf = |listener: &str, place: &Bound| {
+    let deaf = |listener: &str, place: &ListenAddr| {
         let (listener, address) = (listener.to_owned(), place.to_string());
-        move |source| Deaf { listener, address, source }
+        move |source| BindError { listener, address, source }
     };
     let listener = network.listen(place).map_err(deaf(public, place))?;
     let place = listener.place().map_err(deaf(public, place))?;
     let gateways = shared.ours.as_ref().map(|ours| {
-        let place = Bound::from(ours.address);
+        let place = ListenAddr::from(ours.address);
         network.listen(&place).map_err(deaf(siblings::NAME, &place))
     });
     Ok((place, (listener, gateways.transpose()?)))
 }
 
 /// Makes the steps of each edition.
-struct Desks<N, R> {
-    shared: Shared<R>,
+struct PipelineFactory<N, R> {
+    shared: WorkerContext<R>,
     network: N,
     /// Connections to other gateways.
-    idle: Rc<siblings::Idle>,
+    idle: Rc<siblings::PeerPool>,
     pool: Rc<Pool<N>>,
     running: TaskTracker,
     /// Goes on counting from one edition to the next.
-    in_flight: InFlight,
+    in_flight: ConcurrencyLimit,
 }
 
-impl<N: Network, R: Staffed<N>> Desks<N, R> {
-    fn desk(&self, edition: &Arc<Edition>) -> Desk {
-        let Shared { clock, guards, shares, budget, hop, workers, .. } = &self.shared;
+impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
+    fn desk(&self, edition: &Arc<ActiveConfig>) -> PipelineInstance {
+        let WorkerContext { clock, guards, shares, budget, hop, workers, .. } = &self.shared;
         let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &edition.plan));
         let limits = &edition.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
         budget.turn_to(limits);
-        let parts = Parts {
+        let parts = PipelineDeps {
             in_flight: self.in_flight.now_at_most(share),
-            per_client: PerClient { shares: shares.clone(), most: limits.per_client },
+            per_client: ClientLimit { shares: shares.clone(), most: limits.per_client },
             hop: hop.clone(),
             budget: budget.clone(),
             pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
@@ -263,7 +273,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             plan: edition.plan.clone(),
             running: self.running.clone(),
         };
-        let forward = Forward {
+        let forward = UpstreamForwarder {
             pool: self.pool.clone(),
             clock: clock.clone(),
             metrics: metrics.clone(),
@@ -274,7 +284,7 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             drain: self.shared.drain.clone(),
         };
         let courier = self.shared.ours.clone().map(|ours| {
-            Rc::new(Courier {
+            Rc::new(PeerForwarder {
                 network: self.network.clone(),
                 clock: clock.clone(),
                 ours,
@@ -284,15 +294,15 @@ impl<N: Network, R: Staffed<N>> Desks<N, R> {
             })
         });
         let (edition, pool, plan) = (edition.clone(), self.pool.clone(), edition.plan.clone());
-        let bench = Bench { edition, parts, metrics: metrics.clone(), pool, forward, courier };
+        let bench = WorkerDeps { edition, parts, metrics: metrics.clone(), pool, forward, courier };
         let audience = self.shared.tellers.audience(&plan.log);
-        Desk::new(R::stack(&self.shared, bench), metrics).telling(audience)
+        PipelineInstance::new(R::stack(&self.shared, bench), metrics).telling(audience)
     }
 }
 
 /// Waits for the connections first, because their requests start exchanges; then for exchanges that no connection
 /// waits for any more.
-async fn drain(patience: Duration, open: &TaskTracker, running: &TaskTracker) -> Drained {
+async fn drain(patience: Duration, open: &TaskTracker, running: &TaskTracker) -> DrainOutcome {
     open.close();
     running.close();
     let ended = timeout(patience, async {
@@ -300,7 +310,7 @@ async fn drain(patience: Duration, open: &TaskTracker, running: &TaskTracker) ->
         running.wait().await;
     });
     match ended.await {
-        Ok(()) => Drained::Clean,
-        Err(_elapsed) => Drained::Left { exchanges: running.len() },
+        Ok(()) => DrainOutcome::Clean,
+        Err(_elapsed) => DrainOutcome::TimedOut { exchanges: running.len() },
     }
 }

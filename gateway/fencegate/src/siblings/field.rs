@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_http::body::{Body, Reply};
-use fencegate_lock::pass::{Nonce, Pass};
+use fencegate_lock::pass::{Nonce, PeerSecret};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri,
     header::{HOST, HeaderValue},
@@ -15,7 +15,7 @@ use crate::headers::FENCING_FORWARDED;
 
 /// What another gateway says of a request that it has sent on to us.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Forwarded {
+pub struct ForwardedHeader {
     /// Its name.
     pub from: Arc<str>,
     /// The key that it has derived.
@@ -38,7 +38,7 @@ pub fn question(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
 }
 
 /// The answer to a [`question`], and of nothing else.
-pub fn proof(http: &Request<Body>, ours: &Pass) -> Option<Reply> {
+pub fn proof(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
     if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
         return None;
     }
@@ -51,7 +51,7 @@ pub fn proof(http: &Request<Body>, ours: &Pass) -> Option<Reply> {
 }
 
 /// Who answers so knows the pass.
-pub fn is_proven(headers: &HeaderMap, pass: &Pass, nonce: &Nonce) -> bool {
+pub fn is_proven(headers: &HeaderMap, pass: &PeerSecret, nonce: &Nonce) -> bool {
     let said = only(headers).and_then(|line| line.strip_prefix("proof="));
     said.is_some_and(|said| pass.proof(nonce).is(said))
 }
@@ -63,13 +63,13 @@ fn only(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The longest wait that is believed.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
-pub fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
+pub fn believed(presented: &HeaderMap, ours: &PeerSecret) -> Option<ForwardedHeader> {
     let line = only(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
-    let pass = Pass::parse(pass.strip_prefix("pass=")?).ok()?;
+    let pass = PeerSecret::parse(pass.strip_prefix("pass=")?).ok()?;
     if pass != *ours {
         return None;
     }
@@ -78,16 +78,16 @@ pub fn believed(presented: &HeaderMap, ours: &Pass) -> Option<Forwarded> {
         Some(rest) => rest.split_once("; ").map(|(digest, from)| (Some(digest.into()), from))?,
         None => (None, from),
     };
-    Some(Forwarded {
+    Some(ForwardedHeader {
         from: from.strip_prefix("from=")?.into(),
         key: key.strip_prefix("key=")?.to_owned(),
-        until: Instant::now() + wait.min(LONGEST),
+        until: Instant::now() + wait.min(MAX_WAIT),
         certificate,
     })
 }
 
 /// What [`believed`] reads.
-pub fn told(pass: &Pass, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
+pub fn told(pass: &PeerSecret, key: &str, left: Duration, certificate: Option<&str>, from: &str) -> String {
     let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
     format!("pass={}; key={key}; wait={}{certificate}; from={from}", pass.as_str(), left.as_millis())
 }
@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn only_a_question_is_answered_and_only_with_a_proof_of_our_pass() {
-        let ours = Pass::new(&SystemRandomness);
+        let ours = PeerSecret::new(&SystemRandomness);
         let nonce = Nonce::new(&SystemRandomness);
         let asked = || question("gw-1:9910", &nonce).expect("an address");
         let answer = proof(&asked(), &ours).expect("answered");
         assert!(is_proven(answer.headers(), &ours, &nonce));
-        assert!(!is_proven(answer.headers(), &Pass::new(&SystemRandomness), &nonce));
+        assert!(!is_proven(answer.headers(), &PeerSecret::new(&SystemRandomness), &nonce));
         assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
         assert!(!is_proven(asked().headers(), &ours, &nonce), "its own echo");
         assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_told_with_the_pass_is_believed_and_nothing_else() {
-        let [ours, other] = [(), ()].map(|()| Pass::new(&SystemRandomness));
+        let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
         let line = |pass| told(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
         let before = Instant::now();
         let read = believed(&presented(&[&line(&ours)]), &ours).expect("believed");
@@ -159,19 +159,19 @@ mod tests {
         }
         let long = format!("pass={hex}; key=a; wait={}; from=gw", u64::MAX);
         let read = believed(&presented(&[&long]), &ours).expect("believed");
-        assert!(read.until <= Instant::now() + LONGEST, "a wait without end");
+        assert!(read.until <= Instant::now() + MAX_WAIT, "a wait without end");
     }
 
     proptest! {
         #[test]
         fn what_is_told_is_what_is_believed(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
-            let ours = Pass::new(&SystemRandomness);
+            let ours = PeerSecret::new(&SystemRandomness);
             let line = told(&ours, &key, Duration::from_millis(wait), None, from.trim());
             let before = Instant::now();
             let read = believed(&presented(&[&line]), &ours).expect("believed");
             prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));
-            prop_assert!(read.until >= before + Duration::from_millis(wait).min(LONGEST));
-            prop_assert!(read.until <= Instant::now() + LONGEST);
+            prop_assert!(read.until >= before + Duration::from_millis(wait).min(MAX_WAIT));
+            prop_assert!(read.until <= Instant::now() + MAX_WAIT);
         }
 
         /// Who has no pass may say what he likes.
@@ -179,7 +179,7 @@ mod tests {
         fn nothing_is_believed_of_who_does_not_show_the_pass(
             line in "[ -~]{0,60}|pass=[0-9a-fA-F]{63,65}; key=[!-~]{0,9}; wait=[0-9]{0,22}; from=[ -~]{0,9}|(nonce|proof)=[0-9a-f]{64}",
         ) {
-            let ours = Pass::new(&SystemRandomness);
+            let ours = PeerSecret::new(&SystemRandomness);
             let headers = presented(&[&line]);
             prop_assert_eq!(believed(&headers, &ours), None);
             prop_assert!(!is_proven(&headers, &ours, &Nonce::new(&SystemRandomness)));
@@ -193,7 +193,7 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {
                 let headers = HeaderMap::from_iter([(FENCING_FORWARDED, value)]);
-                prop_assert_eq!(believed(&headers, &Pass::new(&SystemRandomness)), None);
+                prop_assert_eq!(believed(&headers, &PeerSecret::new(&SystemRandomness)), None);
             }
         }
     }

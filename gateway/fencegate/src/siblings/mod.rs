@@ -10,8 +10,8 @@ pub mod outcome;
 pub mod trunk;
 
 pub use self::{
-    field::Forwarded,
-    ours::{BadPeerTls, NAME, Ours},
-    outcome::Reported,
+    field::ForwardedHeader,
+    ours::{LocalPeer, NAME, PeerTlsError},
+    outcome::PeerOutcome,
 };
-pub use crate::siblings::trunk::Idle;
+pub use crate::siblings::trunk::PeerPool;

@@ -7,49 +7,49 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::{pass::Pass, reach::Reach};
+use fencegate_lock::{pass::PeerSecret, reach::PeerEndpoint};
 use fencegate_policies::plan::{
-    self, Bind, ClientAuth, ClientCertificate, Limits, Listener, PeerTls, Protocols, ProxyProtocol,
-    ServedTls, TlsVersion,
+    self, BindAddress, ClientAuth, ClientCertificate, Listener, ListenerLimits, ListenerProtocols,
+    ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
 };
-use fencegate_process::{client_tls::BadTls, randomness::Randomness};
+use fencegate_process::{client_tls::ClientTlsError, randomness::Randomness};
 use tracing::{info, warn};
 
 use fencegate_http::{
     listen::{
-        certificates::{BadCertificate, Certificates},
+        certificates::{Certificates, ListenerTlsError},
         metrics::ClientMetrics,
     },
-    upstream::tls::{Refreshed, Secured},
+    upstream::tls::{TlsReload, UpstreamTls},
 };
 
 /// Shared by all workers, and the same as long as the process lives.
 #[derive(Clone)]
-pub struct Ours {
+pub struct LocalPeer {
     /// The gateway's name.
     pub name: Arc<str>,
     /// The address on which the process listens.
     pub address: SocketAddr,
     /// The address that is advertised, and the pass.
-    pub reach: Reach,
+    pub reach: PeerEndpoint,
     /// The certificates for accepted connections. `None`: plain text.
     pub certificates: Option<Arc<Certificates>>,
     /// The same for connections that this process opens.
-    pub secured: Option<Arc<Secured>>,
+    pub secured: Option<Arc<UpstreamTls>>,
 }
 
 /// Why TLS between gateways is not possible.
 #[derive(Debug, thiserror::Error)]
-pub enum BadPeerTls {
+pub enum PeerTlsError {
     #[error(transparent)]
-    Shown(#[from] BadCertificate),
+    ServerCertificate(#[from] ListenerTlsError),
     #[error(transparent)]
-    Asked(#[from] BadTls),
+    ClientTls(#[from] ClientTlsError),
     #[error("start a thread")]
     Thread(#[from] std::io::Error),
 }
 
-impl Ours {
+impl LocalPeer {
     /// `bound` is the address of the listener.
     ///
     /// # Errors
@@ -60,11 +60,11 @@ impl Ours {
         bound: SocketAddr,
         metrics: &ClientMetrics,
         randomness: &dyn Randomness,
-    ) -> Result<Self, BadPeerTls> {
-        let shown = |tls: &PeerTls| Certificates::shown(served(tls), Protocols::Http1, metrics);
+    ) -> Result<Self, PeerTlsError> {
+        let shown = |tls: &PeerTls| Certificates::shown(served(tls), ListenerProtocols::Http1, metrics);
         let certificates = peer.tls.as_ref().map(shown).transpose()?;
         let secured = peer.tls.as_ref().map(|tls| followed(&asked(tls))).transpose()?;
-        let reach = Reach { address: advertised(peer, bound), pass: Pass::new(randomness) };
+        let reach = PeerEndpoint { address: advertised(peer, bound), pass: PeerSecret::new(randomness) };
         Ok(Self { name, address: bound, reach, certificates, secured })
     }
 
@@ -72,12 +72,12 @@ impl Ours {
     pub fn listener(&self, public: &Listener) -> Listener {
         Listener {
             name: NAME.into(),
-            address: Bind::Tcp(self.address),
-            protocols: Protocols::Http1,
+            address: BindAddress::Tcp(self.address),
+            protocols: ListenerProtocols::Http1,
             tls: None,
             proxy_protocol: ProxyProtocol::Off,
             // Another gateway speaks for many clients, so it has no limit of one client.
-            limits: Limits { connections_per_client: None, ..public.limits.clone() },
+            limits: ListenerLimits { connections_per_client: None, ..public.limits.clone() },
             ..public.clone()
         }
     }
@@ -94,44 +94,44 @@ fn advertised(peer: &plan::PeerListener, bound: SocketAddr) -> String {
     }
 }
 
-fn served(tls: &PeerTls) -> ServedTls {
-    ServedTls {
+fn served(tls: &PeerTls) -> ListenerTls {
+    ListenerTls {
         certificates: vec![tls.pair.clone()],
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
         min_version: TlsVersion::Tls12,
     }
 }
 
-fn asked(tls: &PeerTls) -> plan::Tls {
+fn asked(tls: &PeerTls) -> plan::ClientTls {
     let client = ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() };
-    plan::Tls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
+    plan::ClientTls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
 }
 
 /// Follows changes of the certificate files, as long as somebody uses them.
-fn followed(tls: &plan::Tls) -> Result<Arc<Secured>, BadPeerTls> {
-    let secured = Arc::new(Secured::open(tls)?);
+fn followed(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
+    let secured = Arc::new(UpstreamTls::open(tls)?);
     let watched = Arc::downgrade(&secured);
     thread::Builder::new().name("peer-files".into()).spawn(move || follow(&watched))?;
     Ok(secured)
 }
 
-fn follow(secured: &Weak<Secured>) {
+fn follow(secured: &Weak<UpstreamTls>) {
     while let Some(secured) = secured.upgrade() {
         match secured.refresh() {
-            Refreshed::Unchanged => {}
-            Refreshed::TakenOver => info!("peer.tls_files_taken_over"),
-            Refreshed::Bad(bad) => {
+            TlsReload::Unchanged => {}
+            TlsReload::TakenOver => info!("peer.tls_files_taken_over"),
+            TlsReload::Bad(bad) => {
                 let bad: &dyn std::error::Error = &bad;
                 warn!(code = "FG0510", bad, "peer.tls_files_bad: the old ones stay in use");
             }
         }
         drop(secured);
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// How often the files are checked.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

@@ -14,13 +14,13 @@ use crate::{
 
 /// The outcome of the request, and the reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reported {
+pub struct PeerOutcome {
     pub outcome: Outcome,
     pub reason: Option<Reason>,
     pub token: Option<Token>,
 }
 
-impl Reported {
+impl PeerOutcome {
     /// `None` for an answer that no gateway gives. Then nothing is known about the request.
     pub fn read(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
@@ -82,12 +82,12 @@ mod tests {
     use super::*;
     use fencegate_http::body::Body;
 
-    fn read(lines: &[&str]) -> Option<Reported> {
+    fn read(lines: &[&str]) -> Option<PeerOutcome> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(FENCING_OUTCOME, HeaderValue::from_str(line).expect("a value"));
         }
-        Reported::read(&headers)
+        PeerOutcome::read(&headers)
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(outcome: Vec<u8>, token: Vec<u8>) {
             let fields = [(FENCING_OUTCOME, outcome), (FENCING_TOKEN, token)];
             let values = fields.into_iter().filter_map(|(name, bytes)| Some((name, HeaderValue::from_bytes(&bytes).ok()?)));
-            if let Some(told) = Reported::read(&values.collect()) {
+            if let Some(told) = PeerOutcome::read(&values.collect()) {
                 prop_assert_eq!(told.token, None, "no such bytes are a token");
             }
         }

@@ -8,15 +8,15 @@ use fencegate_http::{
     upstream::{
         address::Address,
         connection::Connection,
-        gate::{Gate, Gated, Why},
+        gate::{Gate, Gated, ShutReason},
         resolver::dial,
-        speak::{self, HTTP1, Heads, NotAnswered},
-        tls::Secured,
+        speak::{self, HTTP1, HeadLimits, SendRequestError},
+        tls::UpstreamTls,
     },
 };
 use fencegate_lock::{
-    pass::{Nonce, Pass},
-    reach::Way,
+    pass::{Nonce, PeerSecret},
+    reach::HolderRoute,
 };
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use hyper::{
@@ -27,45 +27,45 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::field;
 
-struct Lying {
+struct IdleConnection {
     connection: Connection,
-    pass: Pass,
+    pass: PeerSecret,
     since: Instant,
     until: Instant,
 }
 
 /// Idle connections, by their address.
 #[derive(Default)]
-pub struct Idle(RefCell<HashMap<Arc<str>, Vec<Lying>>>);
+pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdleConnection>>>);
 
 /// How long an idle connection is kept at most. The other gateway closes idle connections after its own
 /// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
-const KEPT: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// After this time without an exchange the other gateway is asked again who it is: it may be frozen, and a request that
 /// is written to it then has an unknown outcome.
-const TRUSTED: Duration = Duration::from_secs(1);
+const REVERIFY_AFTER: Duration = Duration::from_secs(1);
 /// How many connections to one gateway are kept.
-const MOST: usize = 64;
+const MAX_IDLE_PER_PEER: usize = 64;
 /// To how many gateways connections are kept.
-const MOST_WAYS: usize = 256;
+const MAX_PEERS: usize = 256;
 /// How often idle connections are checked.
-const SWEEP: Duration = Duration::from_secs(5);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to wait after an answer that was complete before its request: the rest of the request is sent by then, or
 /// the connection is closed.
-const REST: Duration = Duration::from_secs(1);
+const UPLOAD_GRACE: Duration = Duration::from_secs(1);
 /// The longest time for a connection and its first exchange. The request waits meanwhile and can still queue here, so
 /// a gateway that is away should be noticed soon.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The shortest such time, also if the request has almost no time left.
-const AT_LEAST: Duration = Duration::from_millis(50);
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(50);
 /// An answer has the fields of the upstream's and our own.
-const WIDER: Heads = Heads { fields: 288, bytes: 128 << 10 };
+const RESPONSE_HEAD_LIMITS: HeadLimits = HeadLimits { fields: 288, bytes: 128 << 10 };
 /// A name with more addresses than this is a mistake.
-const MOST_ADDRESSES: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 
-impl Idle {
+impl PeerPool {
     /// Takes the newest connection that is ready. Connections to a former process at this address are closed.
-    fn take(&self, way: &Way) -> Option<Lying> {
+    fn take(&self, way: &HolderRoute) -> Option<IdleConnection> {
         let mut all = self.0.borrow_mut();
         let lying = all.get_mut(&way.address)?;
         let now = Instant::now();
@@ -74,20 +74,20 @@ impl Idle {
         Some(lying.swap_remove(ready))
     }
 
-    fn keep(&self, connection: Connection, way: &Way, keep: Duration) {
+    fn keep(&self, connection: Connection, way: &HolderRoute, keep: Duration) {
         let mut all = self.0.borrow_mut();
-        if !connection.is_usable() || (all.len() >= MOST_WAYS && !all.contains_key(&way.address)) {
+        if !connection.is_usable() || (all.len() >= MAX_PEERS && !all.contains_key(&way.address)) {
             return;
         }
         let lying = all.entry(way.address.clone()).or_default();
-        if lying.len() < MOST {
+        if lying.len() < MAX_IDLE_PER_PEER {
             let since = Instant::now();
-            lying.push(Lying { connection, pass: way.pass.clone(), since, until: since + keep });
+            lying.push(IdleConnection { connection, pass: way.pass.clone(), since, until: since + keep });
         }
     }
 
     /// Closes the connections of a way that leads nowhere any more.
-    pub fn forget(&self, way: &Way) {
+    pub fn forget(&self, way: &HolderRoute) {
         self.0.borrow_mut().remove(&way.address);
     }
 
@@ -99,7 +99,7 @@ impl Idle {
     /// Closes connections that were idle for too long, for ever.
     pub async fn tend(&self) {
         loop {
-            sleep(SWEEP).await;
+            sleep(SWEEP_INTERVAL).await;
             let now = Instant::now();
             self.0.borrow_mut().retain(|_, lying| {
                 lying.retain(|one| one.connection.is_usable() && now < one.until);
@@ -110,10 +110,10 @@ impl Idle {
 }
 
 /// The settings of new connections to other gateways.
-pub struct Dialling<'a, N> {
+pub struct DialOptions<'a, N> {
     pub network: &'a N,
     pub clock: &'a SharedClock,
-    pub secured: Option<&'a Secured>,
+    pub secured: Option<&'a UpstreamTls>,
     /// How long they may be idle.
     pub kept: Duration,
     /// How long the request may still wait. Half of that time is for the connection: a request that gets none queues
@@ -121,13 +121,13 @@ pub struct Dialling<'a, N> {
     pub left: Duration,
 }
 
-impl<N: Network> Dialling<'_, N> {
+impl<N: Network> DialOptions<'_, N> {
     /// # Errors
     /// Nobody is there, or another process. Nothing of a request was sent.
     ///
     /// # Cancellation
     /// A connection in progress is closed.
-    async fn reach(&self, way: &Way) -> io::Result<Connection> {
+    async fn reach(&self, way: &HolderRoute) -> io::Result<Connection> {
         let proven = async {
             let mut connection = self.connect(way).await?;
             prove(&mut connection, way).await?;
@@ -137,9 +137,9 @@ impl<N: Network> Dialling<'_, N> {
     }
 
     /// As [`Self::reach`], over a connection that has carried exchanges before. `None`: it was closed meanwhile.
-    async fn reach_again(&self, lying: Lying, way: &Way) -> io::Result<Option<Connection>> {
-        let Lying { mut connection, since, .. } = lying;
-        if since.elapsed() < TRUSTED {
+    async fn reach_again(&self, lying: IdleConnection, way: &HolderRoute) -> io::Result<Option<Connection>> {
+        let IdleConnection { mut connection, since, .. } = lying;
+        if since.elapsed() < REVERIFY_AFTER {
             return Ok(Some(connection));
         }
         match self.in_time(prove(&mut connection, way)).await {
@@ -150,28 +150,28 @@ impl<N: Network> Dialling<'_, N> {
     }
 
     /// Whether the process at the other end answers and proves who it is, over a new connection.
-    pub async fn is_there(&self, way: &Way) -> bool {
+    pub async fn is_there(&self, way: &HolderRoute) -> bool {
         self.reach(way).await.is_ok()
     }
 
     async fn in_time<T>(&self, proven: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-        let longest = (self.left / 2).clamp(AT_LEAST, CONNECT);
+        let longest = (self.left / 2).clamp(MIN_CONNECT_TIMEOUT, CONNECT_TIMEOUT);
         timeout(longest, proven).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    async fn connect(&self, way: &Way) -> io::Result<Connection> {
+    async fn connect(&self, way: &HolderRoute) -> io::Result<Connection> {
         let found = self.network.resolve(&way.address).await?;
-        let found = found.into_iter().take(MOST_ADDRESSES);
+        let found = found.into_iter().take(MAX_ADDRESSES);
         let addresses: Vec<_> = found.map(|socket| Address::new(socket, way.address.clone())).collect();
-        let (_, stream) = dial(self.network, &addresses, CONNECT, |_| {}).await?;
+        let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // The gate is on the socket itself, below TLS: it counts the bytes that were given to the kernel.
         let gated = Gated::new(stream, gate.clone());
         let (speaks, generation) = match self.secured {
-            None => (speak::http1_with(gated, WIDER).await?, None),
+            None => (speak::http1_with(gated, RESPONSE_HEAD_LIMITS).await?, None),
             Some(secured) => {
                 let (stream, generation) = secured.connect(&way.address, gated, &[HTTP1]).await?;
-                (speak::http1_with(stream, WIDER).await?, Some(generation))
+                (speak::http1_with(stream, RESPONSE_HEAD_LIMITS).await?, Some(generation))
             }
         };
         Ok(Connection::new(speaks, gate, generation))
@@ -181,7 +181,7 @@ impl<N: Network> Dialling<'_, N> {
 /// Asks who is there before anything of a client is written and before the pass is shown: another process may have
 /// got the address. Also, a gateway that takes no more connections, or refuses our certificate, first lets TCP and
 /// TLS succeed on our side. Only an answer shows that the next bytes will be read.
-async fn prove(connection: &mut Connection, way: &Way) -> io::Result<()> {
+async fn prove(connection: &mut Connection, way: &HolderRoute) -> io::Result<()> {
     let nonce = Nonce::new(&SystemRandomness);
     let question = field::question(&way.address, &nonce)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold"))?;
@@ -196,20 +196,20 @@ async fn prove(connection: &mut Connection, way: &Way) -> io::Result<()> {
 }
 
 /// A connection during an exchange. It is closed with this, unless it is given back.
-pub struct Lend {
+pub struct PeerConnection {
     connection: Option<Connection>,
-    idle: Rc<Idle>,
-    way: Way,
+    idle: Rc<PeerPool>,
+    way: HolderRoute,
     /// How long the connection may lie idle afterwards.
     keep: Duration,
 }
 
-impl Lend {
+impl PeerConnection {
     /// `fresh`: use a new connection only.
     pub async fn of<N: Network>(
-        dialling: &Dialling<'_, N>,
-        idle: &Rc<Idle>,
-        way: &Way,
+        dialling: &DialOptions<'_, N>,
+        idle: &Rc<PeerPool>,
+        way: &HolderRoute,
         fresh: bool,
     ) -> io::Result<Self> {
         let lying = if fresh { None } else { idle.take(way) };
@@ -221,7 +221,7 @@ impl Lend {
             Some(connection) => connection,
             None => dialling.reach(way).await?,
         };
-        let keep = dialling.kept.min(KEPT);
+        let keep = dialling.kept.min(IDLE_TIMEOUT);
         Ok(Self { connection: Some(connection), idle: idle.clone(), way: way.clone(), keep })
     }
 
@@ -235,14 +235,14 @@ impl Lend {
         &mut self,
         request: Request<Body>,
         longest: Duration,
-    ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
+    ) -> impl Future<Output = Result<Response<Incoming>, SendRequestError>> + use<> {
         let connection = self.connection();
         connection.gate.arm(None);
         connection.gate.bound_delivery(longest);
         connection.send(request)
     }
 
-    pub fn way(&self) -> &Way {
+    pub fn way(&self) -> &HolderRoute {
         &self.way
     }
 
@@ -254,7 +254,7 @@ impl Lend {
     /// Stops writing. True if no byte was written since [`Self::send`].
     pub fn give_up(&mut self) -> bool {
         let gate = &self.connection().gate;
-        gate.shut(Why::Abandoned);
+        gate.shut(ShutReason::Abandoned);
         gate.written() == 0
     }
 
@@ -263,7 +263,7 @@ impl Lend {
     fn give_back(mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         tokio::task::spawn_local(async move {
-            if matches!(timeout(REST, connection.settled()).await, Ok(true)) {
+            if matches!(timeout(UPLOAD_GRACE, connection.settled()).await, Ok(true)) {
                 connection.reused = true;
                 self.idle.keep(connection, &self.way, self.keep);
             }
@@ -272,15 +272,15 @@ impl Lend {
 
     /// The body of an answer. At its end the connection goes back by itself.
     pub fn body(self, incoming: Incoming, trailers: Trailers, idle: Duration) -> Body {
-        let lent = Lent(Some(self));
+        let lent = ReturnOnEnd(Some(self));
         Body::from_answer((incoming, Version::HTTP_11), trailers, idle).telling(Box::new(lent))
     }
 }
 
 /// The connection of an answer, kept by its body.
-struct Lent(Option<Lend>);
+struct ReturnOnEnd(Option<PeerConnection>);
 
-impl Observer for Lent {
+impl Observer for ReturnOnEnd {
     fn complete(&mut self) {
         if let Some(lend) = self.0.take() {
             lend.give_back();

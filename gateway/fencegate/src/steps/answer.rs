@@ -5,9 +5,9 @@ use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use fencegate_http::{
-    body::{Body, BodyError, Piece, Reply},
-    buffered::{Budget, NoRoom, Pieces},
-    parting::Ended,
+    body::{Body, BodyError, Chunk, Reply},
+    buffered::{AddChunkError, Budget, ChunkBuffer},
+    parting::TunnelEnd,
 };
 use fencegate_process::failpoint;
 use hyper::{
@@ -27,7 +27,7 @@ use crate::refusal::{Reason, Refusal};
 /// Keeps the key until an answer is complete. Dropped without a call of the last three methods, it counts as an
 /// exchange without a seen end.
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
-pub trait Keep: 'static {
+pub trait ExchangeObserver: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
     async fn lapsed(&self);
     /// An answer came in full. `body` is there if it was taken in full. The answer may be one that does not end the
@@ -43,7 +43,7 @@ pub trait Keep: 'static {
 
 /// How much of an answer is taken in full, and how long its parts may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct ResponseLimits {
     /// The most bytes that are taken in full.
     pub most: usize,
     /// How long the client may take nothing of a larger answer.
@@ -56,16 +56,16 @@ pub struct Bounds {
 
 /// The answer did not come to its end.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum ReadResponseError {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error("the session could not be proven any more")]
     ProofLost,
 }
 
-impl Broken {
+impl ReadResponseError {
     /// After a time limit of our own the upstream may still be at work.
-    fn ends(&self, keep: impl Keep) {
+    fn ends(&self, keep: impl ExchangeObserver) {
         match self {
             Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.left(),
             Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.broken(),
@@ -76,10 +76,10 @@ impl Broken {
 /// Takes the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
 /// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
 /// cannot be refused.
-pub async fn take<K: Keep>(
+pub async fn take<K: ExchangeObserver>(
     reply: Reply,
     keep: K,
-    bounds: Bounds,
+    bounds: ResponseLimits,
     budget: &Budget,
     running: &TaskTracker,
 ) -> Result<Reply, Refusal> {
@@ -89,16 +89,16 @@ pub async fn take<K: Keep>(
         let said = head.clone();
         running.spawn_local(async move {
             match dug.run(bounds.tunnel).await {
-                Ended::Closed => keep.complete(&said, None).await,
-                Ended::Broke => keep.broken(),
-                Ended::Cut(_) => keep.left(),
+                TunnelEnd::Closed => keep.complete(&said, None).await,
+                TunnelEnd::Broken => keep.broken(),
+                TunnelEnd::Cut(_) => keep.left(),
             }
         });
         return Ok(Response::from_parts(head, body));
     }
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let expected = announced.map_or(bounds.most, |length| length.min(bounds.most));
-    let (mut pieces, mut trailers) = (Pieces::new(budget, expected), None);
+    let (mut pieces, mut trailers) = (ChunkBuffer::new(budget, expected), None);
     while let Some(frame) = next(&mut body, &keep).await {
         let frame = match frame {
             Ok(frame) => frame,
@@ -111,7 +111,7 @@ pub async fn take<K: Keep>(
         let more = match frame.into_data().map(|data| pieces.add(data)) {
             Ok(Ok(())) if pieces.len() > bounds.most => None,
             Ok(Ok(())) => continue,
-            Ok(Err(NoRoom(piece))) => {
+            Ok(Err(AddChunkError(piece))) => {
                 budget.metrics().answer_passed_on();
                 Some(piece)
             }
@@ -120,9 +120,9 @@ pub async fn take<K: Keep>(
                 continue;
             }
         };
-        let (feed, piped) = mpsc::channel(PIPED);
+        let (feed, piped) = mpsc::channel(PIPE_CAPACITY);
         let answer =
-            Answer { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
+            LargeResponse { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
         running.spawn_local(answer.pipe((pieces, more), body, feed));
         return Ok(Response::from_parts(head, Body::piped(piped)));
     }
@@ -133,10 +133,10 @@ pub async fn take<K: Keep>(
 }
 
 /// Pieces of a large answer that wait for the client.
-const PIPED: usize = 4;
+const PIPE_CAPACITY: usize = 4;
 
 /// An answer too large to be taken in full.
-struct Answer<K> {
+struct LargeResponse<K> {
     head: Parts,
     keep: K,
     idle: Duration,
@@ -144,11 +144,11 @@ struct Answer<K> {
     by: Instant,
 }
 
-impl<K: Keep> Answer<K> {
+impl<K: ExchangeObserver> LargeResponse<K> {
     /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
     /// and thrown away. The upstream is at work until the end of its answer, and only that end says how the request
     /// came out.
-    async fn pipe(self, begun: (Pieces, Option<Bytes>), mut rest: Body, feed: mpsc::Sender<Piece>) {
+    async fn pipe(self, begun: (ChunkBuffer, Option<Bytes>), mut rest: Body, feed: mpsc::Sender<Chunk>) {
         let mut feed = Some(feed);
         if let Err(why) = self.pump(begun, &mut rest, &mut feed).await {
             warn!(keys = self.keep.keys(), %why, "the answer broke off");
@@ -159,7 +159,7 @@ impl<K: Keep> Answer<K> {
         self.keep.complete(&self.head, None).await;
         if let Some(feed) = feed {
             // Fails if the client has left.
-            feed.send(Piece::End).await.ok();
+            feed.send(Chunk::End).await.ok();
         }
     }
 
@@ -167,10 +167,10 @@ impl<K: Keep> Answer<K> {
     /// client then sees an answer that breaks off.
     async fn pump(
         &self,
-        (begun, more): (Pieces, Option<Bytes>),
+        (begun, more): (ChunkBuffer, Option<Bytes>),
         rest: &mut Body,
-        feed: &mut Option<mpsc::Sender<Piece>>,
-    ) -> Result<(), Broken> {
+        feed: &mut Option<mpsc::Sender<Chunk>>,
+    ) -> Result<(), ReadResponseError> {
         let mut frame = (!begun.is_empty()).then(|| Frame::data(begun.into_bytes()));
         let mut more = more.map(Frame::data);
         loop {
@@ -178,8 +178,8 @@ impl<K: Keep> Answer<K> {
             if let Some(client) = feed {
                 let by = self.by.min(Instant::now() + self.idle);
                 let sent = tokio::select! {
-                    sent = timeout_at(by, client.send(Piece::Frame(piece))) => sent,
-                    () = self.keep.lapsed() => return Err(Broken::ProofLost),
+                    sent = timeout_at(by, client.send(Chunk::Frame(piece))) => sent,
+                    () = self.keep.lapsed() => return Err(ReadResponseError::ProofLost),
                 };
                 if sent.is_err() {
                     info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
@@ -195,9 +195,12 @@ impl<K: Keep> Answer<K> {
     }
 }
 
-async fn next<K: Keep>(body: &mut Body, keep: &K) -> Option<Result<Frame<Bytes>, Broken>> {
+async fn next<K: ExchangeObserver>(
+    body: &mut Body,
+    keep: &K,
+) -> Option<Result<Frame<Bytes>, ReadResponseError>> {
     tokio::select! {
         frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
-        () = keep.lapsed() => Some(Err(Broken::ProofLost)),
+        () = keep.lapsed() => Some(Err(ReadResponseError::ProofLost)),
     }
 }

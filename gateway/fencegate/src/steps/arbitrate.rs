@@ -10,21 +10,21 @@ use bytes::Bytes;
 use fencegate_guard::{
     Guard,
     doubt::Execution,
-    journal::{Found, Taken},
-    operation::{Entry, Kept, Resolution},
-    place::Place,
-    refused::Refused,
-    reserve::{Reserved, Wanted},
-    waiter::Patience,
+    journal::{JournalLookup, TakeOutcome},
+    operation::{JournalEntry, Resolution, StoredResponse},
+    place::DispatchTarget,
+    refused::AdmitError,
+    reserve::{OperationRequest, ReservedOperation},
+    waiter::WaitLimit,
 };
 use fencegate_http::{
     body::Reply,
     buffered::Budget,
     network::Network,
-    upstream::{address::Address, fleet::Fleet, pool::Pool},
+    upstream::{address::Address, fleet::EndpointSet, pool::Pool},
 };
-use fencegate_policies::{operation::OperationId, plan::Enforce};
-use fencegate_process::{clock::Boot, failpoint, shown};
+use fencegate_policies::{operation::OperationId, plan::Enforcement};
+use fencegate_process::{clock::BootInstant, failpoint, shown};
 use hyper::http::response::Parts;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
@@ -34,33 +34,33 @@ use self::{
     probe::ProbeAnswer,
     replay::{again, kept_fields, unseen},
 };
-use super::answer::{self, Bounds, Keep};
+use super::answer::{self, ExchangeObserver, ResponseLimits};
 use crate::{
-    notes::Notes,
+    notes::RequestContext,
     refusal::{Outcome, Reason, Refusal},
-    step::Serve,
+    step::Handler,
     steps::{
-        buffer::Loaded,
-        claim::{Claimed, Presented},
+        buffer::Buffered,
+        claim::{ClaimedRequest, VerifiedClaim},
         detach::Detached,
-        permitted::Permitted,
-        presence::WaitingClient,
+        permitted::AuthorizedRequest,
+        presence::ClientWatch,
     },
 };
 
 /// The settings and tools of the step.
-pub struct Checking<N> {
+pub struct GuardAdmissionDeps<N> {
     pub guard: Arc<Guard>,
     /// Answers too large to be taken in full, still on their way. Nobody waits for questions to the upstream: whoever
     /// stops while one is open knows no less than before.
     pub running: TaskTracker,
     pub pool: Rc<Pool<N>>,
-    pub fleet: Arc<Fleet>,
+    pub fleet: Arc<EndpointSet>,
     /// The memory for answers that are taken in full.
     pub budget: Budget,
 }
 
-impl<N> Clone for Checking<N> {
+impl<N> Clone for GuardAdmissionDeps<N> {
     fn clone(&self) -> Self {
         let Self { guard, running, pool, fleet, budget } = self;
         Self {
@@ -74,30 +74,30 @@ impl<N> Clone for Checking<N> {
 }
 
 /// Bytes of an answer that are taken in full before the key is free.
-const MOST_WHOLE: usize = 1 << 20;
+const MAX_BUFFERED: usize = 1 << 20;
 
-pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
-    checking: &Checking<N>,
-    request: Detached<Loaded<Presented>>,
+pub async fn arbitrate<N: Network, S: Handler<AuthorizedRequest<Admission>>>(
+    checking: &GuardAdmissionDeps<N>,
+    request: Detached<Buffered<ClaimedRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Detached { request: Loaded(mut request), mut client } = request;
+    let Detached { request: Buffered(mut request), mut client } = request;
     let Some(mut claimed) = request.claimed.take() else { return next.serve(permitted(request, None)).await };
     let ticket = claimed.ticket.take();
     let running = match checking.decide(&request, claimed, &mut client).await? {
-        Decided::Run(running) => *running,
-        Decided::Answer(kept) => return again(kept, &request.notes),
+        AdmissionDecision::Run(running) => *running,
+        AdmissionDecision::Replay(kept) => return again(kept, &request.notes),
     };
     let upstream = request.plan.upstream(request.upstream);
-    let bounds = Bounds {
-        most: MOST_WHOLE,
+    let bounds = ResponseLimits {
+        most: MAX_BUFFERED,
         idle: upstream.response_body_idle,
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
     let admission = Admission::of(&running, ticket);
     let notes = request.notes.clone();
-    let kept = Dispatched { running, checking: checking.clone(), notes: notes.clone() };
+    let kept = AdmittedRequest { running, checking: checking.clone(), notes: notes.clone() };
     match next.serve(permitted(request, Some(admission))).await {
         Ok(reply) => answer::take(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == Outcome::Unknown => {
@@ -111,79 +111,83 @@ pub async fn arbitrate<N: Network, S: Serve<Permitted<Admission>>>(
     }
 }
 
-fn permitted(request: Presented, hold: Option<Admission>) -> Permitted<Admission> {
-    let Presented { http, notes, plan, upstream, .. } = request;
-    Permitted { http, notes, plan, upstream, hold }
+fn permitted(request: ClaimedRequest, hold: Option<Admission>) -> AuthorizedRequest<Admission> {
+    let ClaimedRequest { http, notes, plan, upstream, .. } = request;
+    AuthorizedRequest { http, notes, plan, upstream, hold }
 }
 
 /// The decision about a claim that is not refused.
-enum Decided {
+enum AdmissionDecision {
     Run(Box<Execution>),
-    Answer(Kept),
+    Replay(StoredResponse),
 }
 
-impl<N: Network> Checking<N> {
+impl<N: Network> GuardAdmissionDeps<N> {
     async fn decide(
         &self,
-        request: &Presented,
-        claimed: Claimed,
-        client: &mut WaitingClient,
-    ) -> Result<Decided, Refusal> {
-        let mut patience = Patience::new(client, self.guard.rules.settle);
+        request: &ClaimedRequest,
+        claimed: VerifiedClaim,
+        client: &mut ClientWatch,
+    ) -> Result<AdmissionDecision, Refusal> {
+        let mut patience = WaitLimit::new(client, self.guard.rules.settle);
         let refused = match self.admit(request, &claimed, &mut patience).await {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
         };
         // An observing guard only reports a refusal. But without its store it cannot remember anything, so it refuses
         // as well.
-        if self.guard.rules.enforce == Enforce::Refuse || matches!(refused, Refused::Store(_)) {
+        if self.guard.rules.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
             return Err(self.guard.refuse(refused, Some(&claimed.claim)).into());
         }
         request.notes.observed.set(Some(Reason::from(&refused)));
         let passed = self.guard.let_pass(claimed.claim).await;
         passed
-            .map(|running| Decided::Run(Box::new(running)))
+            .map(|running| AdmissionDecision::Run(Box::new(running)))
             .map_err(|refused| self.guard.refuse(refused, None).into())
     }
 
     async fn admit(
         &self,
-        request: &Presented,
-        claimed: &Claimed,
-        patience: &mut Patience<'_, WaitingClient>,
-    ) -> Result<Decided, Refused> {
+        request: &ClaimedRequest,
+        claimed: &VerifiedClaim,
+        patience: &mut WaitLimit<'_, ClientWatch>,
+    ) -> Result<AdmissionDecision, AdmitError> {
         if !claimed.in_time {
             return Err(self.guard.late(&claimed.claim).await);
         }
         let reserved = match wanted(request, claimed) {
             None => None,
             Some(wanted) => match self.guard.find(wanted, &mut self.patience(claimed, patience)).await? {
-                Found::New(reserved) => Some(reserved),
-                Found::Done(kept) => return Ok(Decided::Answer(kept)),
-                Found::DoneUnseen => return Ok(Decided::Answer(unseen())),
-                Found::Unknown(reserved, entry) => match self.ask(reserved, &entry).await? {
+                JournalLookup::New(reserved) => Some(reserved),
+                JournalLookup::Done(kept) => return Ok(AdmissionDecision::Replay(kept)),
+                JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen())),
+                JournalLookup::Unknown(reserved, entry) => match self.ask(reserved, &entry).await? {
                     Some(reserved) => Some(reserved),
-                    None => return Ok(Decided::Answer(unseen())),
+                    None => return Ok(AdmissionDecision::Replay(unseen())),
                 },
             },
         };
         let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
-        Ok(Decided::Run(Box::new(running)))
+        Ok(AdmissionDecision::Run(Box::new(running)))
     }
 
     /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
     fn patience<'p>(
         &self,
-        claimed: &Claimed,
-        patience: &'p mut Patience<'_, WaitingClient>,
-    ) -> Patience<'p, WaitingClient> {
+        claimed: &VerifiedClaim,
+        patience: &'p mut WaitLimit<'_, ClientWatch>,
+    ) -> WaitLimit<'p, ClientWatch> {
         let longest = if claimed.claim.is_called() { Duration::ZERO } else { self.guard.rules.settle };
         patience.at_most(longest)
     }
 
     /// Asks the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
-    async fn ask(&self, reserved: Reserved, entry: &Entry) -> Result<Option<Reserved>, Refused> {
-        let unknown = Refused::OutcomeUnknown { reference: reserved.reference() };
+    async fn ask(
+        &self,
+        reserved: ReservedOperation,
+        entry: &JournalEntry,
+    ) -> Result<Option<ReservedOperation>, AdmitError> {
+        let unknown = AdmitError::OutcomeUnknown { reference: reserved.reference() };
         let Some(question) = &self.guard.rules.journal.probe else { return Err(unknown) };
         // Checked before the question: an execution that ends in between could still have taken effect after the
         // answer.
@@ -207,19 +211,19 @@ impl<N: Network> Checking<N> {
     }
 }
 
-impl<N: Network> Checking<N> {
+impl<N: Network> GuardAdmissionDeps<N> {
     /// Asks by itself about an operation whose answer was lost, so that its key is free again before `max_execution`
     /// where the upstream says that it is done.
-    async fn find_out(self, id: OperationId, place: Option<Place>) {
+    async fn find_out(self, id: OperationId, place: Option<DispatchTarget>) {
         let Some(question) = self.guard.rules.journal.probe.clone() else { return };
         for pause in probe::pauses(self.guard.rules.max_execution) {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.take_unfinished(id).await {
-                Ok(Taken::Yours(reservation, entry)) => (reservation, entry),
+                Ok(TakeOutcome::Taken(reservation, entry)) => (reservation, entry),
                 // A repeat may be asking the same at this moment, but its client may leave before the answer. And a
                 // store that is away may come back.
-                Ok(Taken::InHand) | Err(_) => continue,
-                Ok(Taken::Settled) => return,
+                Ok(TakeOutcome::InProgress) | Err(_) => continue,
+                Ok(TakeOutcome::Settled) => return,
             };
             let asked = probe::ask(&self.pool, &self.fleet, &question, &entry, place.as_ref());
             if asked.await != ProbeAnswer::Done {
@@ -239,18 +243,18 @@ impl<N: Network> Checking<N> {
 }
 
 /// The place for which time has to pass. An endpoint that is an address itself has no other one.
-fn place_of(address: &Address) -> Place {
+fn place_of(address: &Address) -> DispatchTarget {
     let socket = address.socket.to_string();
-    Place {
+    DispatchTarget {
         endpoint: address.name.to_string(),
         address: Some(socket).filter(|socket| **socket != *address.name),
     }
 }
 
-fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
+fn wanted(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Option<OperationRequest> {
     let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
-    Some(Wanted {
+    Some(OperationRequest {
         keys: claimed.claim.keys.clone(),
         token: claimed.claim.token,
         method: request.http.method().as_str().to_owned(),
@@ -261,13 +265,13 @@ fn wanted(request: &Presented, claimed: &Claimed) -> Option<Wanted> {
 }
 
 /// A dispatch in flight, until its answer is here in full.
-struct Dispatched<N> {
+struct AdmittedRequest<N> {
     running: Execution,
-    checking: Checking<N>,
-    notes: Rc<Notes>,
+    checking: GuardAdmissionDeps<N>,
+    notes: Rc<RequestContext>,
 }
 
-impl<N: Network> Dispatched<N> {
+impl<N: Network> AdmittedRequest<N> {
     /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
     /// goes on.
     fn unanswered(self) {
@@ -276,7 +280,7 @@ impl<N: Network> Dispatched<N> {
         self.in_doubt(last);
     }
 
-    fn in_doubt(self, last: Boot) {
+    fn in_doubt(self, last: BootInstant) {
         let place = self.notes.address.take().map(|address| place_of(&address));
         warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
         let operation = self.running.operation();
@@ -292,7 +296,7 @@ impl<N: Network> Dispatched<N> {
     }
 }
 
-impl<N: Network> Keep for Dispatched<N> {
+impl<N: Network> ExchangeObserver for AdmittedRequest<N> {
     /// A request that was written in full is waited for, even after its lock was lost: newer tenures wait for it
     /// (settle).
     async fn lapsed(&self) {
@@ -306,7 +310,7 @@ impl<N: Network> Keep for Dispatched<N> {
             return self.unanswered();
         }
         let fields = self.running.operation().map(|_| kept_fields(&head.headers)).unwrap_or_default();
-        let answer = Kept { status: head.status.as_u16(), fields, body: body.cloned() };
+        let answer = StoredResponse { status: head.status.as_u16(), fields, body: body.cloned() };
         let keys = self.keys();
         if let Err(refused) = self.running.answered(answer).await {
             // The client gets the answer all the same. A repeat is told that the outcome is unknown.

@@ -6,9 +6,9 @@ use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use fencegate_http::{
     body::{Body, Reply},
-    buffered::{Budget, NoRoom, Pieces},
+    buffered::{AddChunkError, Budget, ChunkBuffer},
 };
-use fencegate_policies::plan::{LargeBodies, Plan};
+use fencegate_policies::plan::{LargeBodyPolicy, Plan};
 use hyper::{
     HeaderMap, Request,
     body::Body as _,
@@ -18,14 +18,14 @@ use tokio::time::timeout;
 
 use crate::{
     refusal::{Reason, Refusal},
-    step::Serve,
-    steps::incoming::Incoming,
+    step::Handler,
+    steps::incoming::BufferableRequest,
 };
 
 /// A request whose body was taken in full; of a large body that is streamed, only its beginning.
-pub struct Loaded<R>(pub R);
+pub struct Buffered<R>(pub R);
 
-impl<R: Incoming> Incoming for Loaded<R> {
+impl<R: BufferableRequest> BufferableRequest for Buffered<R> {
     fn http(&mut self) -> &mut Request<Body> {
         self.0.http()
     }
@@ -37,13 +37,13 @@ impl<R: Incoming> Incoming for Loaded<R> {
 
 /// The limits for bodies.
 #[derive(Clone)]
-pub struct Buffering {
+pub struct BufferConfig {
     pub plan: Arc<Plan>,
     pub budget: Budget,
 }
 
-pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
-    buffering: &Buffering,
+pub async fn buffer<R: BufferableRequest, S: Handler<Buffered<R>>>(
+    buffering: &BufferConfig,
     mut request: R,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -55,13 +55,13 @@ pub async fn buffer<R: Incoming, S: Serve<Loaded<R>>>(
             Box::pin(load(buffering, request.http(), large)).await?;
         }
     }
-    next.serve(Loaded(request)).await
+    next.serve(Buffered(request)).await
 }
 
 async fn load(
-    Buffering { plan, budget }: &Buffering,
+    BufferConfig { plan, budget }: &BufferConfig,
     http: &mut Request<Body>,
-    large: LargeBodies,
+    large: LargeBodyPolicy,
 ) -> Result<(), Refusal> {
     let mut body = mem::replace(http.body_mut(), Body::empty());
     let max_body = plan.listener.limits.max_body;
@@ -69,7 +69,7 @@ async fn load(
     let why = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
     let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{why}"));
     // A body that announces too large a length is not read at all.
-    if large == LargeBodies::Refuse && body.size_hint().lower() > most as u64 {
+    if large == LargeBodyPolicy::Refuse && body.size_hint().lower() > most as u64 {
         return Err(too_large());
     }
     let limit = plan.listener.timeouts.request_body;
@@ -78,26 +78,26 @@ async fn load(
     let taken = timeout(limit, take(&mut body, (most, large), budget)).await;
     let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
     let body = match (taken.map_err(slow)??, large) {
-        (Taken::Whole(whole), _) => {
+        (BufferedBody::Whole(whole), _) => {
             // A body that came in chunks gets its length here.
             if !whole.is_empty() {
                 http.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
             }
             Body::whole(whole)
         }
-        (Taken::Front(begun), LargeBodies::Stream { .. }) => body.held_back(begun),
-        (Taken::Front(_), LargeBodies::Refuse) => return Err(too_large()),
+        (BufferedBody::Prefix(begun), LargeBodyPolicy::Stream { .. }) => body.held_back(begun),
+        (BufferedBody::Prefix(_), LargeBodyPolicy::Refuse) => return Err(too_large()),
     };
     *http.body_mut() = body;
     Ok(())
 }
 
 /// How much of a body is taken. A body that would not fit into an empty memory is too large at any time.
-fn most(max_body: usize, largest: usize, large: LargeBodies) -> usize {
+fn most(max_body: usize, largest: usize, large: LargeBodyPolicy) -> usize {
     match large {
-        LargeBodies::Refuse => max_body.min(largest),
+        LargeBodyPolicy::Refuse => max_body.min(largest),
         // The piece that passes the limit has to find room as well.
-        LargeBodies::Stream { .. } => max_body.min(largest / 2),
+        LargeBodyPolicy::Stream { .. } => max_body.min(largest / 2),
     }
 }
 
@@ -113,35 +113,35 @@ pub(super) fn late_enough(headers: &HeaderMap) -> Result<(), Refusal> {
 const EARLY_DATA: HeaderName = HeaderName::from_static("early-data");
 
 /// What was taken of a body.
-enum Taken {
+enum BufferedBody {
     Whole(Bytes),
     /// The beginning of a body, a little more than the limit. Empty where large bodies are refused.
-    Front(Bytes),
+    Prefix(Bytes),
 }
 
 async fn take(
     body: &mut Body,
-    (most, large): (usize, LargeBodies),
+    (most, large): (usize, LargeBodyPolicy),
     budget: &Budget,
-) -> Result<Taken, Refusal> {
+) -> Result<BufferedBody, Refusal> {
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
-    let mut taken = Pieces::new(budget, announced.map_or(most, |length| length.min(most)));
+    let mut taken = ChunkBuffer::new(budget, announced.map_or(most, |length| length.min(most)));
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         if let Ok(data) = frame.into_data() {
-            if large == LargeBodies::Refuse && taken.len() + data.len() > most {
-                return Ok(Taken::Front(Bytes::new()));
+            if large == LargeBodyPolicy::Refuse && taken.len() + data.len() > most {
+                return Ok(BufferedBody::Prefix(Bytes::new()));
             }
-            taken.add(data).map_err(|NoRoom(_)| {
+            taken.add(data).map_err(|AddChunkError(_)| {
                 budget.metrics().request_refused();
                 Refusal::new(Reason::Overloaded, "there is no memory left for its body")
             })?;
         }
         if taken.len() > most {
-            return Ok(Taken::Front(taken.into_bytes()));
+            return Ok(BufferedBody::Prefix(taken.into_bytes()));
         }
     }
-    Ok(Taken::Whole(taken.into_bytes()))
+    Ok(BufferedBody::Whole(taken.into_bytes()))
 }
 
 #[cfg(test)]
@@ -149,20 +149,20 @@ mod tests {
     use super::*;
     use fencegate_http::buffered::metrics::BufferedMetrics;
 
-    async fn taken(size: usize, memory: usize, large: LargeBodies) -> Result<Option<usize>, Reason> {
+    async fn taken(size: usize, memory: usize, large: LargeBodyPolicy) -> Result<Option<usize>, Reason> {
         let budget = Budget::new(memory, BufferedMetrics::nobodys());
         let most = most(1 << 20, budget.largest(), large);
         let mut body = Body::whole(Bytes::from(vec![7; size]));
         match take(&mut body, (most, large), &budget).await {
-            Ok(Taken::Whole(whole)) => Ok(Some(whole.len())),
-            Ok(Taken::Front(_)) => Ok(None),
+            Ok(BufferedBody::Whole(whole)) => Ok(Some(whole.len())),
+            Ok(BufferedBody::Prefix(_)) => Ok(None),
             Err(refusal) => Err(refusal.reason),
         }
     }
 
     #[tokio::test]
     async fn a_body_that_never_finds_room_is_too_large_and_is_not_told_to_come_again() {
-        let refuse = LargeBodies::Refuse;
+        let refuse = LargeBodyPolicy::Refuse;
         assert_eq!(taken(768 << 10, 1 << 20, refuse).await, Ok(Some(768 << 10)));
         assert_eq!(taken((768 << 10) + 1, 1 << 20, refuse).await, Ok(None), "three quarters");
         assert_eq!(
@@ -172,7 +172,7 @@ mod tests {
         );
         assert_eq!(taken((64 << 10) + 1, 64 << 10, refuse).await, Ok(None));
         assert_eq!(taken((1 << 20) + 1, 8 << 20, refuse).await, Ok(None));
-        let stream = LargeBodies::Stream { within: LargeBodies::WITHIN };
+        let stream = LargeBodyPolicy::Stream { within: LargeBodyPolicy::WITHIN };
         assert_eq!(taken((384 << 10) + 1, 1 << 20, stream).await, Ok(None), "the rest is left where it is");
     }
 }

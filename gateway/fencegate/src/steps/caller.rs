@@ -3,25 +3,25 @@
 
 use std::rc::Rc;
 
-use fencegate_guard::ticket::Bad;
+use fencegate_guard::ticket::TicketError;
 use fencegate_policies::key::ResourceKey;
 use hyper::HeaderMap;
 use tracing::debug;
 
-use super::{claim::present, hygiene::Clean};
+use super::{claim::present, hygiene::SanitizedRequest};
 use crate::{
-    calling_dispatch::{CallingDispatch, ShownTicket},
+    calling_dispatch::{CallbackOrigin, CallerTicket},
     headers::{FENCING_LEASE, FENCING_TOKEN},
-    leases::{ShownLease, interface::setting},
-    ticketing::Ticketing,
+    leases::{PresentedLease, interface::setting},
+    ticketing::TicketIssuer,
 };
 
 /// Reads the lease that a request names. Its owner and its keys are checked where the keys of the request are known.
-pub fn read_lease(request: &Clean) {
+pub fn read_lease(request: &SanitizedRequest) {
     if let Some(line) = request.presented.get(FENCING_LEASE) {
         let shown = match setting::shown(&request.presented) {
-            Ok(id) => ShownLease::Good(Rc::new(id), line.clone()),
-            Err(_) => ShownLease::Unreadable,
+            Ok(id) => PresentedLease::Valid(Rc::new(id), line.clone()),
+            Err(_) => PresentedLease::Malformed,
         };
         request.request.notes.lease.get_or_init(|| shown);
     }
@@ -29,7 +29,7 @@ pub fn read_lease(request: &Clean) {
 
 /// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
 /// that step needs the result.
-pub fn read(tickets: Option<&Ticketing>, request: &Clean) {
+pub fn read(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
     if let Some(shown) = tickets.and_then(|tickets| shown(&request.presented, tickets)) {
         request.request.notes.shown.get_or_init(|| shown);
     }
@@ -37,25 +37,25 @@ pub fn read(tickets: Option<&Ticketing>, request: &Clean) {
 
 /// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger is not told
 /// about the mistake, and is served as a request without a ticket.
-fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<ShownTicket> {
+fn shown(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallerTicket> {
     let ticket = match present::ticket(presented) {
         Ok(ticket) => ticket,
-        Err(Bad::Missing) => return None,
+        Err(TicketError::Missing) => return None,
         Err(bad) => return not_believed(&bad),
     };
     let verified = match tickets.verify(ticket.as_bytes()) {
         Ok(verified) => verified,
-        Err(Bad::Expired { .. }) => return Some(ShownTicket::Spent("its ticket has expired")),
+        Err(TicketError::Expired { .. }) => return Some(CallerTicket::Expired("its ticket has expired")),
         Err(bad) => return not_believed(&bad),
     };
     let (Ok(Some(token)), Some(written)) = (present::token(presented), presented.get(FENCING_TOKEN)) else {
-        return Some(ShownTicket::Spent("its ticket came without the token of the dispatch"));
+        return Some(CallerTicket::Expired("its ticket came without the token of the dispatch"));
     };
     if !verified.claims.tenure.same_tenure(token) {
-        return Some(ShownTicket::Spent("its ticket and its token are of two tenures"));
+        return Some(CallerTicket::Expired("its ticket and its token are of two tenures"));
     }
     let keys = verified.claims.keys.iter().map(|key| ResourceKey::parse(key)).collect::<Result<Vec<_>, _>>();
-    Some(ShownTicket::Good(Rc::new(CallingDispatch {
+    Some(CallerTicket::Valid(Rc::new(CallbackOrigin {
         keys: keys.ok()?.into(),
         token,
         origin: verified.claims.origin.clone(),
@@ -64,7 +64,7 @@ fn shown(presented: &HeaderMap, tickets: &Ticketing) -> Option<ShownTicket> {
     })))
 }
 
-fn not_believed(bad: &Bad) -> Option<ShownTicket> {
+fn not_believed(bad: &TicketError) -> Option<CallerTicket> {
     debug!(%bad, "call_back.not_believed");
     None
 }

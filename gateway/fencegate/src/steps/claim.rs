@@ -8,19 +8,19 @@ use bytes::Bytes;
 use fencegate_guard::{
     Guard,
     announce::ANNOUNCEMENT,
-    refused::{Malformed, Refused},
+    refused::{AdmitError, MalformedTokenError},
     register::Claim,
     ticket::Verifier,
 };
 use fencegate_http::{
     body::{Body, Reply},
-    peer::Peer,
+    peer::ConnectionInfo,
 };
 use fencegate_policies::{
     operation::Operation,
-    plan::{Enforce, Missing, UpstreamId},
+    plan::{Enforcement, MissingToken, UpstreamId},
 };
-use fencegate_process::shown::Names;
+use fencegate_process::shown::KeyRedaction;
 use hyper::{
     HeaderMap, Method, Request, Response,
     header::{CONTENT_TYPE, HeaderValue},
@@ -30,25 +30,25 @@ use tracing::warn;
 use super::route::{origin_form, overridden};
 use crate::{
     headers::FENCING_HOPS,
-    notes::{Notes, Planned},
+    notes::{PlanHandle, RequestContext},
     refusal::{Reason, Refusal},
-    step::Serve,
-    steps::{hygiene::Clean, incoming::Incoming, screen::Screened},
-    unbelieved::{Stranger, Unbelieved},
+    step::Handler,
+    steps::{hygiene::SanitizedRequest, incoming::BufferableRequest, screen::ValidatedRequest},
+    unbelieved::{RejectedCaller, RejectedCallers},
 };
 
 /// At a guard: the claim of the request is known, and may still be refused.
-pub struct Presented {
+pub struct ClaimedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<Notes>,
-    pub plan: Planned,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
     pub upstream: UpstreamId,
     /// `None` for a request that may pass without a token.
-    pub claimed: Option<Claimed>,
+    pub claimed: Option<VerifiedClaim>,
 }
 
 /// A claim that has the right form and, where needed, a valid ticket.
-pub struct Claimed {
+pub struct VerifiedClaim {
     pub claim: Claim,
     pub operation: Option<Operation>,
     /// The ticket for the service, where the service may call back.
@@ -57,7 +57,7 @@ pub struct Claimed {
     pub in_time: bool,
 }
 
-impl Incoming for Presented {
+impl BufferableRequest for ClaimedRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
@@ -69,14 +69,14 @@ impl Incoming for Presented {
 
 /// What the step works with.
 #[derive(Clone)]
-pub struct Claiming {
+pub struct ClaimDeps {
     pub guard: Arc<Guard>,
-    pub plan: Planned,
+    pub plan: PlanHandle,
     /// What tickets are verified with, where they are required.
     pub tickets: Option<Arc<Verifier>>,
     pub bypass: Arc<Bypass>,
     /// For operators.
-    pub unbelieved: Arc<Unbelieved>,
+    pub unbelieved: Arc<RejectedCallers>,
 }
 
 /// The requests that may pass without a token.
@@ -85,29 +85,30 @@ pub struct Bypass {
     /// Methods that need no token.
     pub unfenced: Vec<String>,
     /// What happens to requests with another method.
-    pub missing: Missing,
+    pub missing: MissingToken,
 }
 
 /// Answers the question with which every connection of a gateway begins. It is no client's request, and is not
 /// counted as one.
-pub async fn announce<S: Serve<Clean>>(
-    claiming: &Claiming,
-    request: Clean,
+pub async fn announce<S: Handler<SanitizedRequest>>(
+    claiming: &ClaimDeps,
+    request: SanitizedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Screened { http, path, .. } = &request.request;
+    let ValidatedRequest { http, path, .. } = &request.request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
         return Ok(json(&claiming.guard.announcement().await?));
     }
     next.serve(request).await
 }
 
-pub async fn claim<S: Serve<Presented>>(
-    claiming: &Claiming,
-    request: Clean,
+pub async fn claim<S: Handler<ClaimedRequest>>(
+    claiming: &ClaimDeps,
+    request: SanitizedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Clean { request: Screened { mut http, notes, peer, path, .. }, presented } = request;
+    let SanitizedRequest { request: ValidatedRequest { mut http, notes, peer, path, .. }, presented } =
+        request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
@@ -119,30 +120,30 @@ pub async fn claim<S: Serve<Presented>>(
         Ok(claimed) => Some(claimed),
         Err(refused) => claiming.unclaimed(&http, refused, &notes, &peer)?,
     };
-    if let Some(Claimed { claim, .. }) = &claimed {
+    if let Some(VerifiedClaim { claim, .. }) = &claimed {
         notes.fenced.set(true);
         notes.token.set(Some(claim.token));
         notes.keys.get_or_init(|| Rc::from(&*claim.keys));
     }
-    if let Some(Claimed { claim, .. }) =
+    if let Some(VerifiedClaim { claim, .. }) =
         claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
     {
-        let refused = Refused::TokenMalformed(Malformed::NoDispatch);
+        let refused = AdmitError::TokenMalformed(MalformedTokenError::ZeroDispatch);
         return Err(claiming.guard.refuse(refused, Some(claim)).into());
     }
     origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
-    next.serve(Presented { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
+    next.serve(ClaimedRequest { http, notes, plan: claiming.plan.clone(), upstream, claimed }).await
 }
 
-impl Claiming {
-    fn claimed(&self, presented: &HeaderMap) -> Result<Claimed, Refused> {
+impl ClaimDeps {
+    fn claimed(&self, presented: &HeaderMap) -> Result<VerifiedClaim, AdmitError> {
         let mut claim = present::claim(presented)?;
         let operation = present::operation(presented, self.guard.rules.journal.keep.as_secs())?;
         let parent = present::parent(presented)?;
         if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_tenure(claim.token)) {
             // Without tickets anybody could claim that a request runs inside another one.
-            return Err(Refused::Called);
+            return Err(AdmitError::CallbackWithoutTickets);
         }
         claim.parent = parent;
         let not_after = present::not_after(presented)?;
@@ -158,18 +159,18 @@ impl Claiming {
             let late_ms = self.guard.clock().unix_ms().saturating_sub(moment);
             warn!(token = %claim.token, late_ms, "guard.expired: it came too late, or the clocks differ");
         }
-        Ok(Claimed { claim, operation, ticket: present::passed_on(presented), in_time })
+        Ok(VerifiedClaim { claim, operation, ticket: present::passed_on(presented), in_time })
     }
 
     /// A request without a valid claim: only few may pass.
     fn unclaimed(
         &self,
         http: &Request<Body>,
-        refused: Refused,
-        notes: &Notes,
-        peer: &Peer,
-    ) -> Result<Option<Claimed>, Refusal> {
-        let missing = refused == Refused::TokenMissing;
+        refused: AdmitError,
+        notes: &RequestContext,
+        peer: &ConnectionInfo,
+    ) -> Result<Option<VerifiedClaim>, Refusal> {
+        let missing = refused == AdmitError::TokenMissing;
         if missing && self.is_unfenced(http) {
             return Ok(None);
         }
@@ -177,8 +178,8 @@ impl Claiming {
             self.guard.metrics.decided("bypass");
         }
         self.tell(http, &refused, notes, peer);
-        if self.guard.rules.enforce == Enforce::Observe
-            || (missing && self.bypass.missing == Missing::Observe)
+        if self.guard.rules.enforce == Enforcement::Observe
+            || (missing && self.bypass.missing == MissingToken::Observe)
         {
             notes.observed.set(Some(Reason::from(&refused)));
             notes.fenced.set(true);
@@ -195,17 +196,24 @@ impl Claiming {
 
     /// Reports a caller without a valid claim, so that operators can find it. The path often contains a key, so it is
     /// logged only where keys are.
-    fn tell(&self, http: &Request<Body>, refused: &Refused, notes: &Notes, peer: &Peer) {
-        let shown = Names(self.plan.log.keys).shows_targets();
+    fn tell(
+        &self,
+        http: &Request<Body>,
+        refused: &AdmitError,
+        notes: &RequestContext,
+        peer: &ConnectionInfo,
+    ) {
+        let shown = KeyRedaction(self.plan.log.keys).shows_targets();
         let path = shown.then(|| http.uri().path().escape_debug());
         let path = path.map(tracing::field::display);
         let (method, peer, reason) = (http.method(), peer.address, refused.word().as_str());
         let client = notes.client.get().filter(|client| *client != peer.ip());
-        let word = if *refused == Refused::TokenMissing { "bypass" } else { reason };
-        self.unbelieved.came(word, Stranger { at: SystemTime::now(), peer, client, method: method.clone() });
+        let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
+        self.unbelieved
+            .came(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
         let client = client.map(tracing::field::display);
         let request_id = notes.request_id.get().and_then(|name| name.to_str().ok());
-        if *refused == Refused::TokenMissing {
+        if *refused == AdmitError::TokenMissing {
             // Somebody reaches the guard without a gateway.
             warn!(%peer, client, request_id, %method, path, "guard.bypass");
         } else {

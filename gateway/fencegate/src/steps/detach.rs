@@ -21,27 +21,27 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
     refusal::{Reason, Refusal},
-    step::Serve,
+    step::Handler,
     steps::{
-        incoming::Incoming,
-        presence::{Presence, WaitingClient, presence},
+        incoming::BufferableRequest,
+        presence::{ClientGuard, ClientWatch, presence},
     },
 };
 
 /// A request that goes on when its client leaves. Steps that wait can still notice that.
 pub struct Detached<R> {
     pub request: R,
-    pub client: WaitingClient,
+    pub client: ClientWatch,
 }
 
 /// Unfenced requests stay attached: when their client leaves, they end.
-pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
+pub async fn detach<R: BufferableRequest + 'static, S: Handler<Detached<R>>>(
     running: &TaskTracker,
     request: R,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
     if !request.is_fenced() || failpoint::is_off("rule_detach") {
-        return next.serve(Detached { request, client: WaitingClient::attached() }).await;
+        return next.serve(Detached { request, client: ClientWatch::attached() }).await;
     }
     let (here, client) = presence();
     let (request, next) = (Detached { request, client }, next.clone());
@@ -52,21 +52,21 @@ pub async fn detach<R: Incoming + 'static, S: Serve<Detached<R>>>(
     })
 }
 
-type Ended = Result<Result<Reply, Refusal>, Box<dyn Any + Send>>;
+type ExchangeResult = Result<Result<Reply, Refusal>, Box<dyn Any + Send>>;
 
 /// An exchange from its begin to its end, whether or not its client waits.
 struct Exchange {
     /// `None` once it is over.
-    left: Option<Pin<Box<dyn Future<Output = Ended>>>>,
-    here: Option<Presence>,
+    left: Option<Pin<Box<dyn Future<Output = ExchangeResult>>>>,
+    here: Option<ClientGuard>,
     /// The exchange counts as running until this is dropped.
     running: TaskTrackerToken,
 }
 
 impl Future for Exchange {
-    type Output = Ended;
+    type Output = ExchangeResult;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ExchangeResult> {
         let exchange = self.left.as_mut().expect("nobody asks for the answer twice");
         let ended = exchange.as_mut().poll(cx);
         if ended.is_ready() {

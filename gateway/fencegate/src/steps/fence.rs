@@ -21,11 +21,11 @@ use std::{
 use fencegate_http::{
     body::Reply,
     network::Network,
-    share::{Client as Who, Share},
+    share::{ClientId as Who, QuotaPermit},
 };
-use fencegate_lock::{once::Admitted, tenures::wish::Waits};
+use fencegate_lock::{once::OperationPermit, tenures::wish::WaitPlace};
 use fencegate_policies::{
-    plan::{self, Caching, Enforce, Fence, Level},
+    plan::{self, CachedHold, Enforcement, Fence, FencingLevel},
     prefer,
 };
 use fencegate_process::shown;
@@ -33,32 +33,32 @@ use hyper::header::{HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use self::{called::Called, custody::Custody, elsewhere::Waited, given_up::Terms};
-pub use self::{fencing::Fencing, held_tenure::HeldTenure, traces::Traces};
+use self::{called::CallContext, custody::HoldGuard, elsewhere::WaitOutcome, given_up::AbandonPolicy};
+pub use self::{fencing::FenceDeps, held_tenure::RequestGrant, traces::TraceIndex};
 use crate::{
-    notes::Notes,
+    notes::RequestContext,
     refusal::{Outcome, Reason, Refusal},
-    stays::{Over, Stay, Staying},
-    step::Serve,
+    stays::{ActiveRequest, FinishedRequest, TrackGuard},
+    step::Handler,
     steps::{
-        answer::{self, Bounds},
+        answer::{self, ResponseLimits},
         detach::Detached,
-        key::{Fenced, Keyed},
-        permitted::Permitted,
-        presence::WaitingClient,
+        key::{KeyedRequest, RequestLock},
+        permitted::AuthorizedRequest,
+        presence::ClientWatch,
     },
 };
 
-pub async fn fence<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
-    fencing: &Fencing<N>,
-    request: Detached<Keyed>,
+pub async fn fence<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+    fencing: &FenceDeps<N>,
+    request: Detached<KeyedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let Detached { mut request, client } = request;
     let called = fencing.called(&request);
     let waits = match called {
-        Ok(Called::Inside(_) | Called::Under(_)) | Err(_) => Waits::Here,
-        Ok(Called::ByNobody | Called::Beside) => fencing.waits(&request)?,
+        Ok(CallContext::SameKeys(_) | CallContext::UnderLease(_)) | Err(_) => WaitPlace::Here,
+        Ok(CallContext::NoCaller | CallContext::OtherKeys) => fencing.waits(&request)?,
     };
     match request.fenced.take() {
         None => next.serve(permitted(request, None)).await,
@@ -74,11 +74,11 @@ pub async fn fence<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
     }
 }
 
-async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
-    fencing: &Fencing<N>,
-    (mut request, fenced, stay): (Keyed, Fenced, Rc<Stay>),
-    (called, waits): (Result<Called, Refusal>, Waits),
-    mut client: WaitingClient,
+async fn locked<N: Network, S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+    fencing: &FenceDeps<N>,
+    (mut request, fenced, stay): (KeyedRequest, RequestLock, Rc<TrackGuard>),
+    (called, waits): (Result<CallContext, Refusal>, WaitPlace),
+    mut client: ClientWatch,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let plan = request.plan.clone();
@@ -92,11 +92,11 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
         Err(refusal) => return observed(fence.enforce, refusal, request, &mut client, next).await,
     };
     let (patience, mut second) = match called {
-        Called::ByNobody => (wait(&request, fence), fencing.second(&request, fence)),
+        CallContext::NoCaller => (wait(&request, fence), fencing.second(&request, fence)),
         // The request waits for its turn under the lease. It is not tried again under another lock.
-        Called::Under(_) => (wait(&request, fence), None),
+        CallContext::UnderLease(_) => (wait(&request, fence), None),
         // The caller waits for this request, and others wait for the caller, so it must not wait itself.
-        Called::Inside(_) | Called::Beside => (Duration::ZERO, None),
+        CallContext::SameKeys(_) | CallContext::OtherKeys => (Duration::ZERO, None),
     };
     let deadline = elsewhere::deadline(&request, Instant::now() + patience);
     let mut first: Option<Refusal> = None;
@@ -111,21 +111,21 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
         }
         let waited = match &called {
             // Boxed, so that other requests do not carry this future along.
-            Called::Inside(from) => {
+            CallContext::SameKeys(from) => {
                 Box::pin(fencing.inside(&request, (&fenced, fence), from, &mut client)).await
             }
-            Called::Under(id) => {
+            CallContext::UnderLease(id) => {
                 Box::pin(fencing.under(&request, (&fenced, fence), id, (deadline, &mut client))).await
             }
-            Called::ByNobody | Called::Beside => {
+            CallContext::NoCaller | CallContext::OtherKeys => {
                 fencing.wait(&request, &fenced, fence, (deadline, waits), &mut client).await
             }
         };
         let held = match waited.map_err(|refusal| called.never_waited(refusal)) {
-            Ok(Waited::Held(held)) => {
+            Ok(WaitOutcome::Held(held)) => {
                 let traced = fencing.traced(&request, &held, fence);
                 stay.works();
-                Rc::new(HeldTenure {
+                Rc::new(RequestGrant {
                     share: share.clone(),
                     _traced: traced,
                     _stay: Some(stay.clone()),
@@ -133,7 +133,7 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
                 })
             }
             // The request is counted until its answer is through, as one that is served here.
-            Ok(Waited::Answered(reply)) => {
+            Ok(WaitOutcome::Answered(reply)) => {
                 return Ok((*reply).map(|body| body.keeping((share, fenced.running))));
             }
             Err(refusal) => {
@@ -143,7 +143,9 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
         };
         // The lock is held by another session than the one that was asked. That session has to agree with other
         // gateways as well.
-        if !matches!(called, Called::Inside(_) | Called::Under(_)) && !fencing.is_agreed(&fenced, &held) {
+        if !matches!(called, CallContext::SameKeys(_) | CallContext::UnderLease(_))
+            && !fencing.is_agreed(&fenced, &held)
+        {
             continue;
         }
         // The rest of its body will not come.
@@ -169,7 +171,7 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
                 fencing.keeper.session_for(&fenced.keys[0], left).await;
                 (request, first) = (again, Some(refusal));
             }
-            (Reason::Suspended, Some(again)) if fence.enforce == Enforce::Observe => {
+            (Reason::Suspended, Some(again)) if fence.enforce == Enforcement::Observe => {
                 notes.token.set(None);
                 return observed(fence.enforce, refusal, again, &mut client, next).await;
             }
@@ -179,8 +181,8 @@ async fn locked<N: Network, S: Serve<Permitted<Rc<HeldTenure>>>>(
 }
 
 /// The entry of a running request in [`crate::stays::Stays`].
-fn staying(request: &Keyed, fenced: &Fenced) -> Staying {
-    Staying {
+fn staying(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest {
+    ActiveRequest {
         request: request.notes.request_id.get().cloned(),
         route: request.plan.routes.get(fenced.route).name.clone(),
         mode: fenced.mode,
@@ -190,7 +192,7 @@ fn staying(request: &Keyed, fenced: &Fenced) -> Staying {
 }
 
 /// The entry of a finished request in [`crate::stays::Stays`].
-fn over(staying: Staying, notes: &Notes, came: &Result<Reply, Refusal>) -> Over {
+fn over(staying: ActiveRequest, notes: &RequestContext, came: &Result<Reply, Refusal>) -> FinishedRequest {
     let (status, outcome, reason) = match came {
         Ok(reply) if notes.unfinished.get() => (reply.status(), Outcome::Unknown, None),
         Ok(reply) => (reply.status(), Outcome::Done, None),
@@ -198,7 +200,7 @@ fn over(staying: Staying, notes: &Notes, came: &Result<Reply, Refusal>) -> Over 
     };
     // Another gateway has answered, and it knows the outcome.
     let told = notes.told.get();
-    Over {
+    FinishedRequest {
         request: staying.request,
         route: staying.route,
         at: SystemTime::now(),
@@ -212,14 +214,14 @@ fn over(staying: Staying, notes: &Notes, came: &Result<Reply, Refusal>) -> Over 
 
 /// On a route that only observes, the request goes out without a token, and its refusal is only reported. A client
 /// that left while it waited is refused all the same.
-async fn observed<S: Serve<Permitted<Rc<HeldTenure>>>>(
-    enforce: Enforce,
+async fn observed<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
+    enforce: Enforcement,
     refusal: Refusal,
-    request: Keyed,
-    client: &mut WaitingClient,
+    request: KeyedRequest,
+    client: &mut ClientWatch,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    if enforce == Enforce::Refuse || refusal.reason == Reason::Draining || client.is_gone() {
+    if enforce == Enforcement::Refuse || refusal.reason == Reason::Draining || client.is_gone() {
         return Err(refusal);
     }
     info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
@@ -230,19 +232,24 @@ async fn observed<S: Serve<Permitted<Rc<HeldTenure>>>>(
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
-pub fn wait(request: &Keyed, fence: &Fence) -> Duration {
+pub fn wait(request: &KeyedRequest, fence: &Fence) -> Duration {
     let asked = prefer::wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
     asked.map_or(fence.wait, |asked| asked.min(fence.wait))
 }
 
-fn permitted(request: Keyed, hold: Option<Rc<HeldTenure>>) -> Permitted<Rc<HeldTenure>> {
-    let Keyed { http, notes, plan, upstream, .. } = request;
-    Permitted { http, notes, plan, upstream, hold }
+fn permitted(request: KeyedRequest, hold: Option<Rc<RequestGrant>>) -> AuthorizedRequest<Rc<RequestGrant>> {
+    let KeyedRequest { http, notes, plan, upstream, .. } = request;
+    AuthorizedRequest { http, notes, plan, upstream, hold }
 }
 
-impl<N: Network> Fencing<N> {
+impl<N: Network> FenceDeps<N> {
     /// A place in the client's share of the route; `None` where shares are not limited.
-    fn share(&self, request: &Keyed, fenced: &Fenced, fence: &Fence) -> Result<Option<Share>, Refusal> {
+    fn share(
+        &self,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
+        fence: &Fence,
+    ) -> Result<Option<QuotaPermit>, Refusal> {
         let Some(most) = fence.client_share else { return Ok(None) };
         let client = Who::at(request.notes.client.get().expect("set where the client is named"));
         let route = request.plan.routes.get(fenced.route).name.clone();
@@ -254,19 +261,19 @@ impl<N: Network> Fencing<N> {
 
     /// A copy of the request for a second attempt, in case a guard says that a newer tenure came first. A streamed
     /// body cannot be sent again.
-    fn second(&self, request: &Keyed, fence: &Fence) -> Option<Keyed> {
+    fn second(&self, request: &KeyedRequest, fence: &Fence) -> Option<KeyedRequest> {
         let upstream = request.plan.upstream(request.upstream);
-        let guarded = upstream.fencing == Level::Guard && self.guards.is_direct(upstream);
-        (guarded || fence.enforce == Enforce::Observe).then(|| request.again())?
+        let guarded = upstream.fencing == FencingLevel::Guard && self.guards.is_direct(upstream);
+        (guarded || fence.enforce == Enforcement::Observe).then(|| request.again())?
     }
 
     /// Waits until no request runs that may lock the same resource under a key of the former plan.
     async fn opened(
         &self,
-        request: &Keyed,
+        request: &KeyedRequest,
         fence: &Fence,
         deadline: Instant,
-        client: &mut WaitingClient,
+        client: &mut ClientWatch,
     ) -> Result<(), Refusal> {
         if self.edition.is_open(request.upstream) {
             return Ok(());
@@ -283,33 +290,33 @@ impl<N: Network> Fencing<N> {
     }
 
     /// Sends the request under the tenure, and takes the answer.
-    async fn exchange<S: Serve<Permitted<Rc<HeldTenure>>>>(
+    async fn exchange<S: Handler<AuthorizedRequest<Rc<RequestGrant>>>>(
         &self,
-        request: Keyed,
+        request: KeyedRequest,
         fence: &Fence,
-        hold: Rc<HeldTenure>,
-        once: Option<Admitted>,
+        hold: Rc<RequestGrant>,
+        once: Option<OperationPermit>,
         next: &S,
     ) -> Result<Reply, Refusal> {
         let upstream = request.plan.upstream(request.upstream);
         let longest = match fence.hold {
             plan::Hold::Cached(caching) => caching.max_tenure,
-            plan::Hold::Strict => Caching::default().max_tenure,
+            plan::Hold::Strict => CachedHold::default().max_tenure,
         };
-        let bounds = Bounds {
+        let bounds = ResponseLimits {
             most: fence.max_response,
             idle: upstream.response_body_idle,
             total: upstream.response_body_total,
             tunnel: longest,
         };
         let notes = request.notes.clone();
-        let terms = Terms {
+        let terms = AbandonPolicy {
             level: upstream.fencing,
             response_timeout: upstream.response_timeout,
             expiry: upstream.expiry,
             running: self.running.clone(),
         };
-        let kept = Custody::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());
+        let kept = HoldGuard::of(hold.clone(), terms, self.clock.clone(), once, notes.clone());
         let taken = match next.serve(permitted(request, Some(hold.clone()))).await {
             Ok(reply) => answer::take(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {

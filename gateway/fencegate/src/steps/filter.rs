@@ -3,14 +3,14 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_guard::refused::Refused;
+use fencegate_guard::refused::AdmitError;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     not_after::NotAfter,
-    plan::{Enforce, Missing, UpstreamId},
+    plan::{Enforcement, MissingToken, UpstreamId},
 };
 use fencegate_process::{
-    clock::{Boot, Clock, Permission, SharedClock},
+    clock::{BootInstant, Clock, SendPermission, SharedClock},
     failpoint,
 };
 use hyper::{HeaderMap, Request};
@@ -18,45 +18,45 @@ use tracing::warn;
 
 use super::route::{origin_form, overridden};
 use crate::{
-    front::Arrived,
+    front::RawRequest,
     headers::FENCING_REFUSAL,
-    notes::{Notes, Planned},
+    notes::{PlanHandle, RequestContext},
     refusal::{Outcome, Reason, Refusal},
-    shown_clock::ShownClock,
-    step::{Serve, Stops},
+    shown_clock::ClockHeader,
+    step::{Handler, ShortCircuit},
     steps::{
         arbitrate::Admission,
-        buffer::Loaded,
+        buffer::Buffered,
         claim::{Bypass, present},
-        hygiene::Clean,
-        incoming::Incoming,
-        permitted::Permitted,
-        screen::Screened,
+        hygiene::SanitizedRequest,
+        incoming::BufferableRequest,
+        permitted::AuthorizedRequest,
+        screen::ValidatedRequest,
     },
 };
 
 /// What the steps of a filter work with.
 #[derive(Clone)]
-pub struct Filtering {
+pub struct FilterDeps {
     pub clock: SharedClock,
     /// By how much the sender's wall clock may differ from this machine's.
     pub clock_error: Duration,
-    pub enforce: Enforce,
+    pub enforce: Enforcement,
     pub bypass: Arc<Bypass>,
-    pub plan: Planned,
+    pub plan: PlanHandle,
 }
 
 /// A request, and the permission to begin it where it has one.
-pub struct Filtered {
+pub struct FilteredRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<Notes>,
-    pub plan: Planned,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
     pub upstream: UpstreamId,
     /// `None` for a request that may pass at any time.
-    permission: Option<Arc<BegunBy>>,
+    permission: Option<Arc<StartDeadline>>,
 }
 
-impl Incoming for Filtered {
+impl BufferableRequest for FilteredRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
@@ -69,33 +69,33 @@ impl Incoming for Filtered {
 
 /// The permission to send a request until it must not be begun any more.
 #[derive(Debug)]
-struct BegunBy(Boot);
+struct StartDeadline(BootInstant);
 
-impl Permission for BegunBy {
-    fn holds(&self, now: Boot) -> bool {
+impl SendPermission for StartDeadline {
+    fn holds(&self, now: BootInstant) -> bool {
         now < self.0
     }
 
-    fn deadline(&self) -> Boot {
+    fn deadline(&self) -> BootInstant {
         self.0
     }
 }
 
 /// Every answer to the request shows the clock of this process, a refusal as well.
-pub fn show_clock(filtering: &Filtering, request: Arrived) -> Result<Arrived, Stops> {
-    let Filtering { clock, clock_error, .. } = filtering;
-    let shown = ShownClock { clock: clock.clone(), error: *clock_error };
+pub fn show_clock(filtering: &FilterDeps, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
+    let FilterDeps { clock, clock_error, .. } = filtering;
+    let shown = ClockHeader { clock: clock.clone(), error: *clock_error };
     request.notes.shown_clock.get_or_init(|| shown);
     Ok(request)
 }
 
 /// Looks at the moment as the request arrives.
-pub async fn filter<S: Serve<Filtered>>(
-    filtering: &Filtering,
-    request: Clean,
+pub async fn filter<S: Handler<FilteredRequest>>(
+    filtering: &FilterDeps,
+    request: SanitizedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Clean { request: Screened { mut http, notes, path, .. }, presented } = request;
+    let SanitizedRequest { request: ValidatedRequest { mut http, notes, path, .. }, presented } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
     }
@@ -113,21 +113,21 @@ pub async fn filter<S: Serve<Filtered>>(
         http.headers_mut().append(name, value.clone());
     }
     let (plan, upstream) = (filtering.plan.clone(), UpstreamId(0));
-    next.serve(Filtered { http, notes, plan, upstream, permission }).await
+    next.serve(FilteredRequest { http, notes, plan, upstream, permission }).await
 }
 
 /// Looks once more, now that the body is here, and sends the request under its permission.
-pub async fn begin<S: Serve<Permitted<Admission>>>(
-    filtering: &Filtering,
-    Loaded(request): Loaded<Filtered>,
+pub async fn begin<S: Handler<AuthorizedRequest<Admission>>>(
+    filtering: &FilterDeps,
+    Buffered(request): Buffered<FilteredRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let Filtered { http, notes, plan, upstream, permission } = request;
+    let FilteredRequest { http, notes, plan, upstream, permission } = request;
     if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.clock.now())) {
-        return Err(Refused::Expired.into());
+        return Err(AdmitError::Expired.into());
     }
-    notes.begun_by.replace(permission.map(|permission| permission as Arc<dyn Permission>));
-    match next.serve(Permitted { http, notes: notes.clone(), plan, upstream, hold: None }).await {
+    notes.begun_by.replace(permission.map(|permission| permission as Arc<dyn SendPermission>));
+    match next.serve(AuthorizedRequest { http, notes: notes.clone(), plan, upstream, hold: None }).await {
         Ok(mut reply) => {
             // What a service that compares tokens says of a stale one is for the sender.
             if let Some(word) = notes.refused_by_service.take() {
@@ -136,28 +136,28 @@ pub async fn begin<S: Serve<Permitted<Admission>>>(
             Ok(reply)
         }
         Err(refusal) if refusal.outcome() == Outcome::NotDispatched && has_expired(&notes) => {
-            Err(Refused::Expired.into())
+            Err(AdmitError::Expired.into())
         }
         Err(refusal) => Err(refusal),
     }
 }
 
 /// The permission ended before the first byte was written.
-fn has_expired(notes: &Notes) -> bool {
+fn has_expired(notes: &RequestContext) -> bool {
     notes.gate.borrow().as_ref().is_some_and(|gate| gate.lost_its_proof() && gate.written() == 0)
 }
 
-impl Filtering {
+impl FilterDeps {
     /// The permission of a request; `None` for one that needs none.
     fn permission(
         &self,
         http: &Request<Body>,
         presented: &HeaderMap,
-    ) -> Result<Option<Arc<BegunBy>>, Refused> {
+    ) -> Result<Option<Arc<StartDeadline>>, AdmitError> {
         match begun_by(presented, &*self.clock, self.clock_error)? {
-            Some(end) => Ok(Some(Arc::new(BegunBy(end)))),
+            Some(end) => Ok(Some(Arc::new(StartDeadline(end)))),
             None if self.is_unfenced(http) => Ok(None),
-            None => Err(Refused::NotAfterMissing),
+            None => Err(AdmitError::NotAfterMissing),
         }
     }
 
@@ -168,9 +168,9 @@ impl Filtering {
     }
 
     /// Lets a request pass that would be refused, where the filter only observes.
-    fn observed(&self, refused: Refused, notes: &Notes) -> Result<(), Refusal> {
-        let missing = refused == Refused::NotAfterMissing;
-        if self.enforce == Enforce::Refuse && !(missing && self.bypass.missing == Missing::Observe) {
+    fn observed(&self, refused: AdmitError, notes: &RequestContext) -> Result<(), Refusal> {
+        let missing = refused == AdmitError::NotAfterMissing;
+        if self.enforce == Enforcement::Refuse && !(missing && self.bypass.missing == MissingToken::Observe) {
             return Err(refused.into());
         }
         let reason = Reason::from(&refused);
@@ -188,12 +188,12 @@ pub fn begun_by(
     presented: &HeaderMap,
     clock: &dyn Clock,
     clock_error: Duration,
-) -> Result<Option<Boot>, Refused> {
+) -> Result<Option<BootInstant>, AdmitError> {
     let Some(not_after) = present::not_after(presented)? else { return Ok(None) };
     let end = clock.deadline_of(&not_after, clock_error);
     if end <= clock.now() && !failpoint::is_off("rule_filter") {
         tell(clock, &not_after);
-        return Err(Refused::Expired);
+        return Err(AdmitError::Expired);
     }
     Ok(Some(end))
 }

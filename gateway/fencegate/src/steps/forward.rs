@@ -14,9 +14,9 @@ use fencegate_http::{
     body::{Body, Reply},
     network::Network,
     upstream::{
-        fleet::Fleets,
-        gate::{Cuts, Gate, Why},
-        lend::Lend,
+        fleet::Upstreams,
+        gate::{CutOnBodyError, Gate, ShutReason},
+        lend::Checkout,
         pool::Pool,
     },
 };
@@ -24,7 +24,7 @@ use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::listed,
     pick,
-    plan::{Expiry, LargeBodies, Level, ReservedFields, Route, Upstream},
+    plan::{ExpiryPolicy, FencingLevel, LargeBodyPolicy, ReservedFields, Route, Upstream},
     token::Token,
 };
 use fencegate_process::{clock::SharedClock, failpoint};
@@ -39,34 +39,34 @@ use tracing::{error, info};
 
 pub use self::{deadlines::evidence_needed, stamp::claim};
 use self::{
-    deadlines::{Overdue, Patience},
-    fate::{Attempt, Failed, failed, given_up, not_connected_kind},
-    once_more::{Spare, once_more},
-    reply::{AnswerHead, is_coded, judge_endpoint, refused_expired, refused_stale},
+    deadlines::{AttemptTimeouts, TimeoutKind},
+    fate::{AttemptError, SendAttempt, failed, given_up, not_connected_kind},
+    once_more::{RetryCopy, once_more},
+    reply::{UpstreamResponse, is_coded, judge_endpoint, refused_expired, refused_stale},
     stamp::stamp,
-    switch::{Around, Switch},
-    verdict::Account,
+    switch::{PendingUpgrade, TunnelContext},
+    verdict::GuardReport,
 };
-use super::upgrade::{self, AskedUpgrade};
+use super::upgrade::{self, RequestedUpgrade};
 use crate::{
     headers::FENCING_CLOCK,
     intermediary,
     metrics::WorkerMetrics,
-    notes::{Notes, Planned},
+    notes::{PlanHandle, RequestContext},
     refusal::{Reason, Refusal},
     shown_clock::ClockOffset,
-    step::Serve,
-    steps::permitted::{Permitted, Right},
-    trust::Guards,
+    step::Handler,
+    steps::permitted::{AuthorizedRequest, DispatchPermit},
+    trust::GuardRegistry,
 };
 
 /// Sends requests to the upstreams of a plan.
-pub struct Forward<N> {
+pub struct UpstreamForwarder<N> {
     pub pool: Rc<Pool<N>>,
     pub clock: SharedClock,
     pub metrics: Rc<WorkerMetrics>,
-    pub guards: Arc<Guards>,
-    pub fleets: Arc<Fleets>,
+    pub guards: Arc<GuardRegistry>,
+    pub fleets: Arc<Upstreams>,
     /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
     /// count.
     pub fields: Arc<ReservedFields>,
@@ -75,9 +75,9 @@ pub struct Forward<N> {
     pub drain: CancellationToken,
 }
 
-impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
-    async fn serve(&self, request: Permitted<H>) -> Result<Reply, Refusal> {
-        let Permitted { mut http, notes, plan, upstream, hold } = request;
+impl<N: Network, H: DispatchPermit> Handler<AuthorizedRequest<H>> for UpstreamForwarder<N> {
+    async fn serve(&self, request: AuthorizedRequest<H>) -> Result<Reply, Refusal> {
+        let AuthorizedRequest { mut http, notes, plan, upstream, hold } = request;
         let mut tour = self.fleets.fleet(upstream).tour(|| affinity(&http, hold.as_ref()));
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
@@ -87,7 +87,7 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
         }
         let route = notes.route.get().map(|id| plan.routes.get(id));
         let asked = upgrade::ask(&mut http, route);
-        if let (Some(_), Some(LargeBodies::Stream { within })) = (&hold, route.and_then(large_bodies)) {
+        if let (Some(_), Some(LargeBodyPolicy::Stream { within })) = (&hold, route.and_then(large_bodies)) {
             http.body_mut().has_to_be_here_by(Instant::now() + within);
         }
         loop {
@@ -106,11 +106,11 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
                 }
                 _ => None,
             };
-            let way = Way { asked: asked.clone(), spare, plan: &plan, notes: &notes };
+            let way = AttemptContext { asked: asked.clone(), spare, plan: &plan, notes: &notes };
             match self.exchange(lend, http, dispatch, way).await {
                 Ok(reply) => return Ok(reply),
-                Err(Failed::Refused(refusal)) => return Err(refusal),
-                Err(Failed::Again { back, reused }) => {
+                Err(AttemptError::Refused(refusal)) => return Err(refusal),
+                Err(AttemptError::Retry { back, reused }) => {
                     self.metrics.retried(&upstream.name);
                     tour.died(reused);
                     http = back;
@@ -121,14 +121,14 @@ impl<N: Network, H: Right> Serve<Permitted<H>> for Forward<N> {
 }
 
 /// Nothing was begun. A guard says it to its gateway in the gateway's words; a client is told that its hold is over.
-fn expired(level: Level) -> Refusal {
+fn expired(level: FencingLevel) -> Refusal {
     let detail = "it came after the moment until which it might be begun, or the clocks differ";
-    let reason = if level == Level::Upstream { Reason::Expired } else { Reason::Fenced };
+    let reason = if level == FencingLevel::Upstream { Reason::Expired } else { Reason::Fenced };
     Refusal::new(reason, detail).retiring()
 }
 
 /// A number that is the same for requests that should go to one endpoint.
-fn affinity(http: &Request<Body>, hold: Option<&impl Right>) -> u64 {
+fn affinity(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
     pick::hash(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| listed(hold.keys())))
 }
 
@@ -164,32 +164,32 @@ fn ends_nothing(upstream: &Upstream, status: StatusCode) -> bool {
 /// If the body of a fenced request breaks off, the gateway has ended the exchange.
 fn cuts(http: &mut Request<Body>, gate: &Rc<Gate>) {
     let body = mem::replace(http.body_mut(), Body::empty());
-    *http.body_mut() = body.telling(Box::new(Cuts(gate.clone())));
+    *http.body_mut() = body.telling(Box::new(CutOnBodyError(gate.clone())));
 }
 
-fn large_bodies(route: &Route) -> Option<LargeBodies> {
+fn large_bodies(route: &Route) -> Option<LargeBodyPolicy> {
     route.fence.as_ref().map(|fence| fence.large_bodies)
 }
 
 /// What one attempt needs beside its connection.
-struct Way<'a> {
+struct AttemptContext<'a> {
     /// The client asks to switch to another protocol.
-    asked: Option<AskedUpgrade>,
+    asked: Option<RequestedUpgrade>,
     /// A copy of the request, if it may be sent again over a connection that died without a word.
-    spare: Option<Spare>,
-    plan: &'a Planned,
-    notes: &'a Notes,
+    spare: Option<RetryCopy>,
+    plan: &'a PlanHandle,
+    notes: &'a RequestContext,
 }
 
-impl<N: Network> Forward<N> {
+impl<N: Network> UpstreamForwarder<N> {
     async fn exchange(
         &self,
-        mut lend: Lend,
+        mut lend: Checkout,
         mut http: Box<Request<Body>>,
         dispatch: Option<Dispatch>,
-        way: Way<'_>,
-    ) -> Result<Reply, Failed> {
-        let Way { asked, spare, plan, notes } = way;
+        way: AttemptContext<'_>,
+    ) -> Result<Reply, AttemptError> {
+        let AttemptContext { asked, spare, plan, notes } = way;
         let began = Instant::now();
         notes.sends(began, &lend.upstream().name);
         notes.gate.replace(Some(lend.gate().clone()));
@@ -205,8 +205,8 @@ impl<N: Network> Forward<N> {
         if lend.upstream().fencing.compares() {
             lend.gate().awaits_answer();
         }
-        let switch = asked.and_then(|asked| Some(Switch { asked, stream: lend.pooled().stream()? }));
-        let patience = Patience::with(http.body(), evidence.is_some());
+        let switch = asked.and_then(|asked| Some(PendingUpgrade { asked, stream: lend.pooled().stream()? }));
+        let patience = AttemptTimeouts::with(http.body(), evidence.is_some());
         if patience.fenced && patience.upload.is_some() {
             cuts(&mut http, lend.gate());
         }
@@ -220,12 +220,12 @@ impl<N: Network> Forward<N> {
             answered = answer => answered,
             late = patience.over(progress, limit) => return Err(self.too_late(&lend, late, limit)),
             () = patience.unproven(evidence.as_deref(), level, &self.clock) => {
-                lend.gate().shut(Why::ProofLost);
+                lend.gate().shut(ShutReason::ProofLost);
                 let why = "the session could not be proven any more".to_owned();
                 return Err(self.abandoned(&lend, "proof", Reason::OutcomeUnknown, why));
             }
         };
-        let attempt = Attempt { upload: patience.upload.as_deref(), spare };
+        let attempt = SendAttempt { upload: patience.upload.as_deref(), spare };
         let response = answered.map_err(|error| failed(error, &mut lend, attempt, &self.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(switch) = switch.filter(|switch| switch.asked.is_granted(&response)) else {
@@ -233,7 +233,7 @@ impl<N: Network> Forward<N> {
             };
             self.metrics.upstream_answered(&lend.upstream().name, response.status(), began.elapsed());
             let Self { clock, metrics, running, drain, .. } = self;
-            let around = Around { clock, metrics, running, drain };
+            let around = TunnelContext { clock, metrics, running, drain };
             return Ok(switch.tunnel(&around, response, (lend, evidence), (plan, notes)));
         }
         if is_coded(response.headers()) {
@@ -251,7 +251,7 @@ impl<N: Network> Forward<N> {
             let stale = refused_stale(response.status(), response.headers());
             notes.refused_by_service.set(stale.then_some(HeaderValue::from_static("stale")));
         }
-        let answer = AnswerHead { response, lend, plan };
+        let answer = UpstreamResponse { response, lend, plan };
         match dispatch {
             Some(dispatch) => self.fenced(answer, dispatch.token, notes).await,
             None => self.unfenced(answer).await,
@@ -259,7 +259,7 @@ impl<N: Network> Forward<N> {
     }
 
     /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
-    async fn unfenced(&self, answer: AnswerHead<'_>) -> Result<Reply, Failed> {
+    async fn unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, AttemptError> {
         let endpoint = answer.lend.endpoint().clone();
         let upstream = answer.lend.upstream().name.clone();
         let mut reply = answer.reply(false);
@@ -268,37 +268,42 @@ impl<N: Network> Forward<N> {
             Err(why) => {
                 self.metrics.upstream_error(&upstream, "broken");
                 let detail = format!("{endpoint}: the answer broke off: {why}");
-                Err(Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail)))
+                Err(AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, detail)))
             }
         }
     }
 
     /// The answer to a dispatch. Reads the report of a guard, or the refusal of an upstream that compares tokens.
-    async fn fenced(&self, answer: AnswerHead<'_>, token: Token, notes: &Notes) -> Result<Reply, Failed> {
+    async fn fenced(
+        &self,
+        answer: UpstreamResponse<'_>,
+        token: Token,
+        notes: &RequestContext,
+    ) -> Result<Reply, AttemptError> {
         let (upstream, headers) = (answer.lend.upstream(), answer.response.headers());
         let status = answer.response.status();
         notes.unfinished.set(ends_nothing(upstream, status));
         // A guard has no routes. Where the service compares tokens, it does not matter what stands before it.
-        let compares = upstream.fencing == Level::Upstream && notes.route.get().is_some();
-        if !compares && upstream.fencing != Level::Guard {
+        let compares = upstream.fencing == FencingLevel::Upstream && notes.route.get().is_some();
+        if !compares && upstream.fencing != FencingLevel::Guard {
             self.look_for_hop(&answer);
         }
-        if upstream.expiry == Expiry::Enforced && refused_expired(status, headers) {
+        if upstream.expiry == ExpiryPolicy::Enforced && refused_expired(status, headers) {
             let (direct, level) = (self.guards.is_direct(upstream), upstream.fencing);
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
             self.metrics.guard_refused(notes.route.get(), Reason::Expired);
             if direct {
                 answer.spent().await;
-                return Err(Failed::Refused(expired(level)));
+                return Err(AttemptError::Refused(expired(level)));
             }
             // Of two copies the first one may be executed.
-            answer.lend.gate().shut(Why::Cut);
+            answer.lend.gate().shut(ShutReason::Cut);
             let detail = "a copy of the request came after the moment until which it might be begun";
-            return Err(Failed::Refused(Refusal::new(Reason::OutcomeRefused, detail)));
+            return Err(AttemptError::Refused(Refusal::new(Reason::OutcomeRefused, detail)));
         }
         match upstream.fencing {
-            Level::None | Level::Delay(_) => return Ok(answer.reply(true)),
-            Level::Upstream => {
+            FencingLevel::None | FencingLevel::Delay(_) => return Ok(answer.reply(true)),
+            FencingLevel::Upstream => {
                 if refused_stale(status, headers) {
                     notes.unfinished.set(false);
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
@@ -308,9 +313,9 @@ impl<N: Network> Forward<N> {
                 }
                 return Ok(answer.reply(true));
             }
-            Level::Guard => {}
+            FencingLevel::Guard => {}
         }
-        let account = Account::read(headers);
+        let account = GuardReport::read(headers);
         if !account.is_of_a_guard() {
             error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
             notes.retires.set(true);
@@ -331,12 +336,12 @@ impl<N: Network> Forward<N> {
             answer.lend.serves_nobody();
         }
         answer.spent().await;
-        Err(Failed::Refused(refusal))
+        Err(AttemptError::Refused(refusal))
     }
 
     /// Tells once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
     /// is still at work.
-    fn look_for_hop(&self, answer: &AnswerHead<'_>) {
+    fn look_for_hop(&self, answer: &UpstreamResponse<'_>) {
         let Some(shown) = intermediary::shown_in(answer.response.headers()) else { return };
         if answer.lend.fleet().note_intermediary() {
             let upstream = &answer.lend.upstream().name;
@@ -345,16 +350,16 @@ impl<N: Network> Forward<N> {
     }
 
     /// The upstream took too long, or the client did. A slow client is not held against the endpoint.
-    fn too_late(&self, lend: &Lend, late: Overdue, limit: Duration) -> Failed {
+    fn too_late(&self, lend: &Checkout, late: TimeoutKind, limit: Duration) -> AttemptError {
         let detail = match late {
-            Overdue::Answer => {
-                lend.gate().shut(Why::Late);
+            TimeoutKind::Response => {
+                lend.gate().shut(ShutReason::Late);
                 format!("no answer within {limit:?}")
             }
-            Overdue::Taking => "the request was not taken within its `upload_timeout`".to_owned(),
-            Overdue::Sending => {
+            TimeoutKind::UpstreamRead => "the request was not taken within its `upload_timeout`".to_owned(),
+            TimeoutKind::ClientUpload => {
                 let detail = "the request did not come within its `upload_timeout`".to_owned();
-                return Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
+                return AttemptError::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
             }
         };
         lend.failed();
@@ -362,15 +367,15 @@ impl<N: Network> Forward<N> {
     }
 
     /// The gateway waits no longer for the answer.
-    fn abandoned(&self, lend: &Lend, kind: &'static str, reason: Reason, detail: String) -> Failed {
+    fn abandoned(&self, lend: &Checkout, kind: &'static str, reason: Reason, detail: String) -> AttemptError {
         self.metrics.upstream_error(&lend.upstream().name, kind);
-        Failed::Refused(given_up(lend.gate(), reason, detail))
+        AttemptError::Refused(given_up(lend.gate(), reason, detail))
     }
 
     /// The answer is one that HTTP does not allow here.
-    fn off_protocol(&self, lend: &Lend, what: &str) -> Failed {
-        lend.gate().shut(Why::Cut);
+    fn off_protocol(&self, lend: &Checkout, what: &str) -> AttemptError {
+        lend.gate().shut(ShutReason::Cut);
         self.metrics.upstream_error(&lend.upstream().name, "protocol");
-        Failed::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", lend.endpoint())))
+        AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", lend.endpoint())))
     }
 }

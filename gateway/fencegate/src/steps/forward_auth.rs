@@ -22,27 +22,27 @@ use serde::Deserialize;
 use super::{
     buffer::late_enough,
     forward::claim,
-    parameters::{Parameters, compare_sources},
+    parameters::{RequestParameters, compare_sources},
     route::{ambiguous, overridden},
 };
 use crate::{
-    edition::Edition,
+    edition::ActiveConfig,
     headers::{FENCING_LEASE, FENCING_TICKET},
     leases::{
-        Applicant, Interface, PREFIX,
+        LeaseApi, LeaseCaller, PREFIX,
         authority::may_take,
         interface::{client_calls::ttl, setting::shown},
-        lease::{Lease, Stood, Wanted},
+        lease::{Lease, NewLease, StageSnapshot},
     },
     refusal::{Reason, Refusal},
 };
 
 /// Below [`PREFIX`]; what follows it may be the path of the request.
-pub const PLACE: &str = "auth";
+pub const PATH: &str = "auth";
 
 /// The query of the other proxy.
 #[derive(Debug, Default, Deserialize)]
-struct Asked {
+struct AuthQuery {
     /// How long the lock is held if nobody reports the end. It must be longer than the other proxy waits for its
     /// upstream.
     ttl_ms: Option<u64>,
@@ -58,13 +58,13 @@ struct Asked {
 ///
 /// # Errors
 /// The request is not to be forwarded now; or the end could not be told.
-pub async fn answer(interface: &Interface, applicant: &Applicant, head: &Parts) -> Result<Reply, Refusal> {
+pub async fn answer(interface: &LeaseApi, applicant: &LeaseCaller, head: &Parts) -> Result<Reply, Refusal> {
     let behind = behind(&head.uri);
     let asked = match behind {
         // The query is that of the request itself.
-        Some(_) => Asked::default(),
+        Some(_) => AuthQuery::default(),
         None => {
-            let asked = Query::<Asked>::try_from_uri(&head.uri);
+            let asked = Query::<AuthQuery>::try_from_uri(&head.uri);
             asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?.0
         }
     };
@@ -82,10 +82,10 @@ pub async fn answer(interface: &Interface, applicant: &Applicant, head: &Parts) 
 
 /// Ends the lock: the other proxy has answered its client or has given up.
 async fn ended(
-    interface: &Interface,
-    applicant: &Applicant,
+    interface: &LeaseApi,
+    applicant: &LeaseCaller,
     head: &Parts,
-    asked: &Asked,
+    asked: &AuthQuery,
 ) -> Result<Reply, Refusal> {
     let id = match shown(&head.headers) {
         Ok(id) => id,
@@ -118,10 +118,10 @@ fn is_whole(status: u16, upstreams: &[Upstream]) -> bool {
 }
 
 async fn taken(
-    interface: &Interface,
-    applicant: &Applicant,
+    interface: &LeaseApi,
+    applicant: &LeaseCaller,
     head: &Parts,
-    asked: &Asked,
+    asked: &AuthQuery,
 ) -> Result<Reply, Refusal> {
     let principal = applicant.known()?;
     let starting = || Refusal::new(Reason::LockService, "the gateway is starting");
@@ -130,8 +130,9 @@ async fn taken(
     let terms = interface.leases.terms();
     let bounds =
         terms.bounds.as_ref().ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
-    let original = Original::of(head)?;
-    let Some(Fencing { keys, mode, fence, upstream }) = original.fencing(&gateway.serving, &edition).await?
+    let original = OriginalRequest::of(head)?;
+    let Some(FenceTarget { keys, mode, fence, upstream }) =
+        original.fencing(&gateway.serving, &edition).await?
     else {
         return Ok(told(StatusCode::OK));
     };
@@ -142,7 +143,7 @@ async fn taken(
     let wait = fence.wait.min(bounds.max_wait);
     // Counted before the lease is begun: a reload that begins later waits for it.
     let request = Some(edition.runs(upstream));
-    let wanted = Wanted {
+    let wanted = NewLease {
         request,
         placed: interface.placed(gateway.clone(), &keys, (mode, None)).await?,
         permits: None,
@@ -166,12 +167,12 @@ async fn taken(
 
 fn stamp(
     headers: &mut HeaderMap,
-    interface: &Interface,
+    interface: &LeaseApi,
     lease: &Lease,
     upstream: &Upstream,
 ) -> Result<(), Refusal> {
     // The other proxy may work as long as it was promised.
-    let Stood::Held { lock, .. } = lease.promise().stage else {
+    let StageSnapshot::Held { lock, .. } = lease.promise().stage else {
         return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
     };
     let token = lock.token();
@@ -194,7 +195,7 @@ fn told(status: StatusCode) -> Reply {
 }
 
 /// The original request, as the other proxy describes it.
-struct Original<'h> {
+struct OriginalRequest<'h> {
     method: Method,
     uri: Uri,
     host: CanonicalHost,
@@ -204,12 +205,12 @@ struct Original<'h> {
 /// The target of the request, with its query, where it stands behind our path.
 fn behind(uri: &Uri) -> Option<&str> {
     let target = uri.path_and_query()?.as_str();
-    let behind = target.strip_prefix(PREFIX).and_then(|below| below.strip_prefix(PLACE))?;
+    let behind = target.strip_prefix(PREFIX).and_then(|below| below.strip_prefix(PATH))?;
     behind.starts_with('/').then_some(behind)
 }
 
 /// The fence of the request's route.
-struct Fencing<'p> {
+struct FenceTarget<'p> {
     keys: Vec<ResourceKey>,
     mode: Mode,
     fence: &'p Fence,
@@ -226,7 +227,7 @@ const TARGETS: [HeaderName; 2] =
 const HOSTS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-host"), HeaderName::from_static("x-forwarded-host")];
 
-impl<'h> Original<'h> {
+impl<'h> OriginalRequest<'h> {
     fn of(head: &'h Parts) -> Result<Self, Refusal> {
         let headers = &head.headers;
         let malformed =
@@ -257,10 +258,14 @@ impl<'h> Original<'h> {
     ///
     /// # Errors
     /// The gateway would refuse the request as well, if it forwarded the request itself; or the key cannot be derived.
-    async fn fencing<'p>(&self, plan: &'p Plan, edition: &Edition) -> Result<Option<Fencing<'p>>, Refusal> {
+    async fn fencing<'p>(
+        &self,
+        plan: &'p Plan,
+        edition: &ActiveConfig,
+    ) -> Result<Option<FenceTarget<'p>>, Refusal> {
         let path = CanonicalPath::parse(self.uri.path());
         let (query, host) = (self.uri.query(), self.host.name());
-        let values = Parameters { bound: None, query, headers: self.headers, host, body: None };
+        let values = RequestParameters { bound: None, query, headers: self.headers, host, body: None };
         let found = plan.routes.find(self.method.as_str(), &path, &values);
         let found =
             found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
@@ -280,10 +285,10 @@ impl<'h> Original<'h> {
                 "the key is taken from the body, which is not here",
             ));
         }
-        let values = Parameters { bound: Some(route.bind(&path)), ..values };
+        let values = RequestParameters { bound: Some(route.bind(&path)), ..values };
         let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
         compare_sources(fence, &self.method, &values, None)?;
         let mode = fence.mode.mode(self.method.as_str());
-        Ok(Some(Fencing { keys, mode, fence, upstream: route.upstream }))
+        Ok(Some(FenceTarget { keys, mode, fence, upstream: route.upstream }))
     }
 }

@@ -6,9 +6,9 @@ use std::{net::IpAddr, rc::Rc, sync::Arc};
 use fencegate_http::{
     body::fields::names_client,
     entries::{append, entries},
-    peer::Peer,
+    peer::ConnectionInfo,
 };
-use fencegate_policies::{plan::Plan, trusted_proxies::Trust};
+use fencegate_policies::{plan::Plan, trusted_proxies::TrustedProxies};
 use hyper::{
     HeaderMap,
     header::{FORWARDED, HeaderName, HeaderValue},
@@ -16,24 +16,24 @@ use hyper::{
 use smallvec::SmallVec;
 
 use crate::{
-    calling_dispatch::ShownTicket,
-    hop_name::HopName,
-    step::Stops,
-    steps::{caller, hygiene::Clean},
-    ticketing::Ticketing,
+    calling_dispatch::CallerTicket,
+    hop_name::ViaName,
+    step::ShortCircuit,
+    steps::{caller, hygiene::SanitizedRequest},
+    ticketing::TicketIssuer,
 };
 
 /// One process on a request's way.
 #[derive(Clone)]
-pub struct Hop {
+pub struct HopConfig {
     pub plan: Arc<Plan>,
     /// The name of this process in `Via`. No other process has it.
-    pub name: Rc<HopName>,
+    pub name: Rc<ViaName>,
     /// Where services may call back.
-    pub callers: Option<Arc<Ticketing>>,
+    pub callers: Option<Arc<TicketIssuer>>,
 }
 
-pub fn hop(hop: &Hop, mut request: Clean) -> Result<Clean, Stops> {
+pub fn hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     // The caller is read first, because the detection of loops needs it.
     caller::read(hop.callers.as_deref(), &request);
     caller::read_lease(&request);
@@ -43,7 +43,7 @@ pub fn hop(hop: &Hop, mut request: Clean) -> Result<Clean, Stops> {
     let mut hops = hop.name.hops(headers);
     // What one of our dispatches has called may have been here with its caller. It does not go round: it holds no further lock of
     // the same key, and the depth of calls has an end.
-    let called = matches!(notes.shown.get(), Some(ShownTicket::Good(_)));
+    let called = matches!(notes.shown.get(), Some(CallerTicket::Valid(_)));
     if called || notes.forwarded.get().is_some() {
         hops.round = false;
     }
@@ -66,7 +66,12 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 /// Names the client to the upstream, and returns it.
 ///
 /// `gateway`: the peer is one of ours, so its own word on the hop before it counts; beyond that trust is asked as ever.
-fn introduce(headers: &mut HeaderMap, peer: &Peer, trusted: &Trust, gateway: bool) -> IpAddr {
+fn introduce(
+    headers: &mut HeaderMap,
+    peer: &ConnectionInfo,
+    trusted: &TrustedProxies,
+    gateway: bool,
+) -> IpAddr {
     let address = peer.ip();
     let client = if gateway || trusted.contains(address) {
         remove_lookalikes(headers);
@@ -141,9 +146,9 @@ mod tests {
         values.collect::<Vec<_>>().join(" | ")
     }
 
-    fn peer(address: &str) -> Peer {
+    fn peer(address: &str) -> ConnectionInfo {
         let local = "127.0.0.1:80".parse().expect("an address");
-        Peer::at(format!("{address}:4711").parse().expect("an address"), local)
+        ConnectionInfo::at(format!("{address}:4711").parse().expect("an address"), local)
     }
 
     #[test]
@@ -158,7 +163,7 @@ mod tests {
             ("X-Request-Id", "stays"),
             ("From", "stays"),
         ]);
-        let client = introduce(&mut headers, &peer("192.0.2.1"), &Trust::default(), false);
+        let client = introduce(&mut headers, &peer("192.0.2.1"), &TrustedProxies::default(), false);
         assert_eq!(client, "192.0.2.1".parse::<IpAddr>().expect("an address"));
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
@@ -179,7 +184,7 @@ mod tests {
             ("X_Forwarded_For", "192.0.2.7"),
             ("X-Real.IP", "192.0.2.7"),
         ]);
-        let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let trusted = TrustedProxies::of(vec!["192.0.2.0/24".parse().expect("a network")]);
         let client = introduce(&mut headers, &peer("192.0.2.1"), &trusted, false);
         assert_eq!(client, "198.51.100.7".parse::<IpAddr>().expect("an address"));
         assert_eq!(text(&headers, "x-forwarded-for"), "203.0.113.9, 198.51.100.7, 192.0.2.1");
@@ -194,7 +199,8 @@ mod tests {
     #[test]
     fn a_gateway_names_the_client_that_it_serves_and_trust_goes_on_behind_it() {
         for (trusted, client) in [(&[][..], "203.0.113.9"), (&["203.0.113.0/24"][..], "198.51.100.7")] {
-            let trusted = Trust::of(trusted.iter().map(|text| text.parse().expect("a network")).collect());
+            let trusted =
+                TrustedProxies::of(trusted.iter().map(|text| text.parse().expect("a network")).collect());
             let mut headers = fields(&[("X-Forwarded-For", "198.51.100.7, 203.0.113.9")]);
             headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
             let named = introduce(&mut headers, &peer("192.0.2.1"), &trusted, true);
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_hide_neither_hop_nor_client() {
-        let name = HopName::new(Guid::new(&SystemRandomness));
+        let name = ViaName::new(Guid::new(&SystemRandomness));
         let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
         let mut headers = HeaderMap::new();
         headers.insert(VIA, odd());
@@ -214,12 +220,12 @@ mod tests {
         name.stamp(&mut headers, Version::HTTP_11);
         assert_eq!(name.hops(&headers).end().expect_err("seen").reason, Reason::Loop);
 
-        let trusted = Trust::of(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let trusted = TrustedProxies::of(vec!["192.0.2.0/24".parse().expect("a network")]);
         let mut headers = HeaderMap::new();
         headers.insert(X_FORWARDED_FOR, odd());
         let ours = "192.0.2.1".parse::<IpAddr>().expect("an address");
         assert_eq!(introduce(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
         // The line is one field now; the gateway that it is sent on to counts the same client.
-        assert_eq!(introduce(&mut headers, &peer("198.51.100.1"), &Trust::default(), true), ours);
+        assert_eq!(introduce(&mut headers, &peer("198.51.100.1"), &TrustedProxies::default(), true), ours);
     }
 }

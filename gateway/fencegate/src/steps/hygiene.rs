@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_http::{body::fields::clean, upstream::speak::TakesTrailers};
+use fencegate_http::{body::fields::clean, upstream::speak::AcceptsTrailers};
 use fencegate_policies::plan::Plan;
 use hyper::{
     HeaderMap,
@@ -10,22 +10,22 @@ use hyper::{
 };
 
 use crate::{
-    step::Stops,
-    steps::{screen::Screened, upgrade::Invitation},
+    step::ShortCircuit,
+    steps::{screen::ValidatedRequest, upgrade::OfferedProtocols},
 };
 
 /// A request without hop-by-hop fields, and without fields that only the gateway may write.
-pub struct Clean {
-    pub request: Screened,
+pub struct SanitizedRequest {
+    pub request: ValidatedRequest,
     /// The removed fields that only a gateway may write. They are claims until somebody verifies them.
     pub presented: HeaderMap,
 }
 
-pub fn hygiene(plan: &Arc<Plan>, mut request: Screened) -> Result<Clean, Stops> {
+pub fn hygiene(plan: &Arc<Plan>, mut request: ValidatedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     if takes_trailers(request.http.headers()) {
-        request.http.extensions_mut().insert(TakesTrailers);
+        request.http.extensions_mut().insert(AcceptsTrailers);
     }
-    if let Some(wanted) = Invitation::of(&request.http) {
+    if let Some(wanted) = OfferedProtocols::of(&request.http) {
         request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();
@@ -39,7 +39,7 @@ pub fn hygiene(plan: &Arc<Plan>, mut request: Screened) -> Result<Clean, Stops> 
         let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
         headers.insert(header::HOST, host);
     }
-    Ok(Clean { request, presented })
+    Ok(SanitizedRequest { request, presented })
 }
 
 /// The client accepts trailers. `TE` belongs to one hop, so it is written anew for an upstream that can send

@@ -1,17 +1,17 @@
 //! What the steps that buffer a body, or detach a client, need to know about a request.
 
-use fencegate_http::{body::Body, upstream::speak::TakesTrailers};
-use fencegate_policies::plan::LargeBodies;
+use fencegate_http::{body::Body, upstream::speak::AcceptsTrailers};
+use fencegate_policies::plan::LargeBodyPolicy;
 use hyper::Request;
 
 /// A request whose body may have to be taken in full, and that may outlive its client.
-pub trait Incoming {
+pub trait BufferableRequest {
     fn http(&mut self) -> &mut Request<Body>;
     fn is_fenced(&self) -> bool;
 
     /// What happens to a body that is too large to be taken in full.
-    fn large_bodies(&self) -> LargeBodies {
-        LargeBodies::Refuse
+    fn large_bodies(&self) -> LargeBodyPolicy {
+        LargeBodyPolicy::Refuse
     }
 }
 
@@ -22,7 +22,7 @@ pub fn copy(http: &Request<Body>) -> Option<Box<Request<Body>>> {
     *copy.uri_mut() = http.uri().clone();
     *copy.version_mut() = http.version();
     *copy.headers_mut() = http.headers().clone();
-    if let Some(takes) = http.extensions().get::<TakesTrailers>() {
+    if let Some(takes) = http.extensions().get::<AcceptsTrailers>() {
         copy.extensions_mut().insert(*takes);
     }
     Some(copy)

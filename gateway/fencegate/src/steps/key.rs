@@ -7,35 +7,35 @@ use std::rc::Rc;
 
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
-    key::{Content, ResourceKey, Said, json},
+    key::{CompleteBody, ContentDeclaration, ResourceKey, json},
     operation::Operation,
-    plan::{Enforce, Fence, LockSite, Mode, Plan, Route, RouteId, UpstreamId},
+    plan::{Enforcement, Fence, LockSite, Mode, Plan, Route, RouteId, UpstreamId},
 };
 use hyper::{HeaderMap, Request};
 
 use crate::{
-    edition::Running,
-    notes::{Notes, Planned},
+    edition::RequestToken,
+    notes::{PlanHandle, RequestContext},
     refusal::{Reason, Refusal},
-    step::Serve,
-    steps::{buffer::Loaded, route::Routed},
+    step::Handler,
+    steps::{buffer::Buffered, route::RoutedRequest},
     steps::{
-        incoming::{Incoming, copy},
-        parameters::{Parameters, compare_sources, field},
+        incoming::{BufferableRequest, copy},
+        parameters::{RequestParameters, compare_sources, field},
     },
 };
 
 /// A request whose keys are known.
-pub struct Keyed {
+pub struct KeyedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<Notes>,
-    pub plan: Planned,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
     pub upstream: UpstreamId,
-    pub fenced: Option<Fenced>,
+    pub fenced: Option<RequestLock>,
 }
 
 /// The lock of a request on a fenced route.
-pub struct Fenced {
+pub struct RequestLock {
     pub route: RouteId,
     /// Sorted, each once, at least one.
     pub keys: Rc<[ResourceKey]>,
@@ -45,10 +45,10 @@ pub struct Fenced {
     /// The operation, where the route has `once`.
     pub operation: Option<Rc<Operation>>,
     /// Kept for as long as anything of the request runs: another plan may wait for its end.
-    pub running: Rc<Running>,
+    pub running: Rc<RequestToken>,
 }
 
-impl Keyed {
+impl KeyedRequest {
     /// A copy of the request; `None` if its body is not here in full.
     pub fn again(&self) -> Option<Self> {
         let http = copy(&self.http)?;
@@ -57,13 +57,13 @@ impl Keyed {
     }
 }
 
-impl Fenced {
+impl RequestLock {
     pub fn fence<'a>(&self, plan: &'a Plan) -> &'a Fence {
         plan.routes.get(self.route).fence.as_ref().expect("a request is fenced by a route that fences")
     }
 }
 
-impl Incoming for Keyed {
+impl BufferableRequest for KeyedRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
@@ -73,11 +73,15 @@ impl Incoming for Keyed {
     }
 }
 
-pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> Result<Reply, Refusal> {
-    let Loaded(routed) = request;
+pub async fn key<S: Handler<KeyedRequest>>(
+    _: &(),
+    request: Buffered<RoutedRequest>,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let Buffered(routed) = request;
     let fenced = match fenced(&routed) {
         // On a route that only observes, a request without a key goes out without a token.
-        Err(refusal) if routed.fence().is_some_and(|fence| fence.enforce == Enforce::Observe) => {
+        Err(refusal) if routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe) => {
             routed.notes.observed.set(Some(refusal.reason));
             None
         }
@@ -86,11 +90,11 @@ pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> 
     if let Some(fenced) = &fenced {
         routed.notes.keys.get_or_init(|| fenced.keys.clone());
     }
-    let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforce::Observe);
-    let Routed { http, notes, plan, upstream, running, .. } = routed;
+    let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe);
+    let RoutedRequest { http, notes, plan, upstream, running, .. } = routed;
     // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
     notes.unlocked.replace(running.filter(|_| observes));
-    let served = next.serve(Keyed { http, notes: notes.clone(), plan, upstream, fenced }).await;
+    let served = next.serve(KeyedRequest { http, notes: notes.clone(), plan, upstream, fenced }).await;
     // A tunnel keeps its own by now.
     match notes.unlocked.take() {
         Some(running) => served.map(|reply| reply.map(|body| body.holding(running))),
@@ -98,7 +102,7 @@ pub async fn key<S: Serve<Keyed>>(_: &(), request: Loaded<Routed>, next: &S) -> 
     }
 }
 
-fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {
+fn fenced(routed: &RoutedRequest) -> Result<Option<RequestLock>, Refusal> {
     let Some(id) = routed.route else { return Ok(None) };
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
@@ -106,16 +110,16 @@ fn fenced(routed: &Routed) -> Result<Option<Fenced>, Refusal> {
     let sites = fence.sites(&keys).map_err(|bad| Refusal::of_key(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
-    Ok(Some(Fenced { route: id, keys, sites, mode, operation: operation.map(Rc::new), running }))
+    Ok(Some(RequestLock { route: id, keys, sites, mode, operation: operation.map(Rc::new), running }))
 }
 
 fn named(
-    routed: &Routed,
+    routed: &RoutedRequest,
     route: &Route,
     fence: &Fence,
 ) -> Result<(Rc<[ResourceKey]>, Option<Operation>), Refusal> {
     let body = fence.reads_body().then(|| json(&routed.http, fence)).transpose()?;
-    let values = Parameters {
+    let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
         query: routed.http.uri().query(),
         headers: routed.http.headers(),
@@ -124,24 +128,28 @@ fn named(
     };
     let keys = fence.expand_all(&values).map_err(|bad| Refusal::of_key(&bad))?;
     let http = &routed.http;
-    let content = http.body().bytes().map(|bytes| Content { said: said(http.headers()), bytes });
+    let content = http.body().bytes().map(|bytes| CompleteBody { said: said(http.headers()), bytes });
     compare_sources(fence, http.method(), &values, content)?;
     Ok((keys.into(), operation(routed, fence, &values)?))
 }
 
-fn said(headers: &HeaderMap) -> Said<'_> {
-    Said { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") }
+fn said(headers: &HeaderMap) -> ContentDeclaration<'_> {
+    ContentDeclaration { kind: field(headers, "content-type"), coding: field(headers, "content-encoding") }
 }
 
 /// The operation of a request, on a route with `once`.
-fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<Option<Operation>, Refusal> {
+fn operation(
+    routed: &RoutedRequest,
+    fence: &Fence,
+    values: &RequestParameters<'_>,
+) -> Result<Option<Operation>, Refusal> {
     let Some(once) = fence.once(routed.http.method().as_str()) else { return Ok(None) };
     let named = once.expand(values).map_err(|bad| Refusal::of_name(&bad))?;
     let credentials = match &once.principal {
         None => credentials(routed),
-        Some(_) => name::Credentials::default(),
+        Some(_) => name::ClientCredentials::default(),
     };
-    let wanted = name::Content {
+    let wanted = name::FingerprintInput {
         credentials: &credentials,
         method: routed.http.method().as_str(),
         target: routed.http.uri().path_and_query().map_or("/", |target| target.as_str()),
@@ -155,8 +163,8 @@ fn operation(routed: &Routed, fence: &Fence, values: &Parameters<'_>) -> Result<
     }))
 }
 
-fn credentials(routed: &Routed) -> name::Credentials {
-    let Routed { http, notes, .. } = routed;
+fn credentials(routed: &RoutedRequest) -> name::ClientCredentials {
+    let RoutedRequest { http, notes, .. } = routed;
     let certificate = match notes.forwarded.get() {
         Some(forwarded) => forwarded.certificate.clone(),
         None => {
@@ -167,10 +175,10 @@ fn credentials(routed: &Routed) -> name::Credentials {
     if let Some(certificate) = &certificate {
         notes.certificate.get_or_init(|| certificate.clone());
     }
-    name::Credentials::of(http.headers(), certificate.as_deref())
+    name::ClientCredentials::of(http.headers(), certificate.as_deref())
 }
 
-fn json(http: &Request<Body>, fence: &Fence) -> Result<json::Body, Refusal> {
+fn json(http: &Request<Body>, fence: &Fence) -> Result<json::BodyValues, Refusal> {
     let bytes = http.body().bytes().expect("the body of a fenced request is here in full");
     fence.body(&said(http.headers()), bytes).map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
 }

@@ -9,7 +9,7 @@ use axum::{
     http::{Request, Response},
 };
 use bytes::Bytes;
-use fencegate_http::body::{Body, Piece, Reply};
+use fencegate_http::body::{Body, Chunk, Reply};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     HeaderMap,
@@ -19,45 +19,45 @@ use hyper::{
 use tokio::{sync::mpsc, task::spawn_local, time::timeout};
 use tower::ServiceExt as _;
 
-use super::{forward_auth, hygiene::Clean, screen::Screened};
+use super::{forward_auth, hygiene::SanitizedRequest, screen::ValidatedRequest};
 use crate::{
     headers::{FENCING_AUTHORIZATION, FENCING_LEASE},
-    leases::{Applicant, Interface, PREFIX, interface::routes},
+    leases::{LeaseApi, LeaseCaller, PREFIX, interface::routes},
     refusal::{Reason, Refusal},
-    step::Serve,
+    step::Handler,
 };
 
 /// The settings of the step, where the process grants leases.
 #[derive(Clone)]
-pub struct LeaseQuestions {
-    interface: Interface,
+pub struct LeaseApiStep {
+    interface: LeaseApi,
     routes: Router,
     /// How long the body of a question may take.
     patience: Duration,
 }
 
 /// The paths below [`PREFIX`] that are ours. `guard` is not: it belongs to a guard.
-const OURS: [&str; 4] = ["leases", "keys", "elections", forward_auth::PLACE];
+const PATHS: [&str; 4] = ["leases", "keys", "elections", forward_auth::PATH];
 /// The most bytes of a body. It is far above the length of 16 long keys.
-const LONGEST: usize = 16 << 10;
+const MAX_BODY: usize = 16 << 10;
 /// How many pieces of an answer may wait for the client.
-const AHEAD: usize = 4;
+const PIPE_CAPACITY: usize = 4;
 
-impl LeaseQuestions {
-    pub fn of(interface: Interface, patience: Duration) -> Self {
-        let routes = routes(interface.clone()).layer(DefaultBodyLimit::max(LONGEST));
+impl LeaseApiStep {
+    pub fn of(interface: LeaseApi, patience: Duration) -> Self {
+        let routes = routes(interface.clone()).layer(DefaultBodyLimit::max(MAX_BODY));
         Self { interface, routes, patience }
     }
 
     fn is_ours(&self, path: &str) -> bool {
-        let ours = first(path).is_some_and(|first| OURS.contains(&first));
+        let ours = first(path).is_some_and(|first| PATHS.contains(&first));
         ours && self.interface.leases.terms().bounds.is_some()
     }
 
     /// The credential of whoever asks. Another proxy may forward its client's `Authorization` beside its own
     /// credential.
-    fn applicant(&self, request: &Clean) -> Applicant {
-        let Clean { request: Screened { http, notes, peer, .. }, presented } = request;
+    fn applicant(&self, request: &SanitizedRequest) -> LeaseCaller {
+        let SanitizedRequest { request: ValidatedRequest { http, notes, peer, .. }, presented } = request;
         let authority = &self.interface.leases.terms().authority;
         let principal = match presented.get(FENCING_AUTHORIZATION) {
             Some(shown) => {
@@ -66,7 +66,7 @@ impl LeaseQuestions {
             }
             None => authority.principal(http.headers(), peer),
         };
-        Applicant { principal, sent_on: notes.forwarded.get().is_some(), client: notes.client.get() }
+        LeaseCaller { principal, sent_on: notes.forwarded.get().is_some(), client: notes.client.get() }
     }
 }
 
@@ -75,9 +75,9 @@ fn first(path: &str) -> Option<&str> {
     path.strip_prefix(PREFIX).and_then(|below| below.split('/').next())
 }
 
-pub async fn answer<S: Serve<Clean>>(
-    asking: &Option<LeaseQuestions>,
-    request: Clean,
+pub async fn answer<S: Handler<SanitizedRequest>>(
+    asking: &Option<LeaseApiStep>,
+    request: SanitizedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     match asking {
@@ -88,7 +88,7 @@ pub async fn answer<S: Serve<Clean>>(
     }
 }
 
-async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refusal> {
+async fn answered(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Reply, Refusal> {
     // Another proxy forwards what browsers send to it. No web page can make a browser send this field.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
     if !of_a_proxy && is_of_a_page(request.request.http.headers()) {
@@ -98,18 +98,18 @@ async fn answered(asking: &LeaseQuestions, request: Clean) -> Result<Reply, Refu
         ));
     }
     let applicant = asking.applicant(&request);
-    let Clean { request: Screened { http, notes, .. }, presented } = request;
+    let SanitizedRequest { request: ValidatedRequest { http, notes, .. }, presented } = request;
     // The request belongs to no plan: a reload must not wait for a client that watches a lease.
     notes.entrance.take();
     let (mut head, body) = http.into_parts();
-    if first(head.uri.path()) == Some(forward_auth::PLACE) {
+    if first(head.uri.path()) == Some(forward_auth::PATH) {
         for lease in presented.get_all(FENCING_LEASE) {
             head.headers.append(FENCING_LEASE, lease.clone());
         }
         // Nothing is read of the body: a proxy may announce that of its client's request and send none.
         return forward_auth::answer(&asking.interface, &applicant, &head).await.map(unstored);
     }
-    let body = timeout(asking.patience, Limited::new(body, LONGEST).collect()).await;
+    let body = timeout(asking.patience, Limited::new(body, MAX_BODY).collect()).await;
     let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
     let body =
         body.map_err(|_| Refusal::new(Reason::BodyTooLarge, "more than a question about leases has"))?;
@@ -163,7 +163,7 @@ fn body_kind(headers: &HeaderMap) -> Option<&str> {
 
 /// Passes events on as long as the client reads them.
 fn piped(mut body: Said) -> Body {
-    let (pieces, read) = mpsc::channel(AHEAD);
+    let (pieces, read) = mpsc::channel(PIPE_CAPACITY);
     drop(spawn_local(async move {
         loop {
             let next = tokio::select! {
@@ -172,12 +172,12 @@ fn piped(mut body: Said) -> Body {
             };
             let piece = match next {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => Piece::Frame(Frame::<Bytes>::data(data)),
+                    Ok(data) => Chunk::Frame(Frame::<Bytes>::data(data)),
                     Err(_trailers) => continue,
                 },
-                Some(Err(_)) | None => Piece::End,
+                Some(Err(_)) | None => Chunk::End,
             };
-            let ends = matches!(piece, Piece::End);
+            let ends = matches!(piece, Chunk::End);
             if pieces.send(piece).await.is_err() || ends {
                 return;
             }

@@ -3,27 +3,27 @@
 
 use std::rc::Rc;
 
-use fencegate_http::share::{Client, Shares};
+use fencegate_http::share::{ClientId, ClientQuotas};
 
 use crate::{
-    front::Arrived,
-    in_flight::InFlight,
+    front::RawRequest,
+    in_flight::ConcurrencyLimit,
     refusal::{Reason, Refusal},
-    step::Stops,
-    steps::hygiene::Clean,
+    step::ShortCircuit,
+    steps::hygiene::SanitizedRequest,
 };
 
 /// How many requests one client has in flight at most, over all workers.
 #[derive(Debug, Clone)]
-pub struct PerClient {
-    pub shares: Shares,
+pub struct ClientLimit {
+    pub shares: ClientQuotas,
     /// `None` for no limit.
     pub most: Option<usize>,
 }
 
 /// The exchange may outlive its client, and the answer may outlive the exchange. The request counts until both are
 /// over.
-pub fn limit(limit: &InFlight, request: Arrived) -> Result<Arrived, Stops> {
+pub fn limit(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
     let Some(permit) = limit.enter() else {
         return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker").into());
     };
@@ -32,10 +32,10 @@ pub fn limit(limit: &InFlight, request: Arrived) -> Result<Arrived, Stops> {
 }
 
 /// Runs when the client is known. The client's count lasts as long as the request.
-pub fn per_client(limit: &PerClient, request: Clean) -> Result<Clean, Stops> {
+pub fn per_client(limit: &ClientLimit, request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     if let Some(most) = limit.most {
         let notes = &request.request.notes;
-        let client = Client::at(notes.client.get().expect("set where the client is named"));
+        let client = ClientId::at(notes.client.get().expect("set where the client is named"));
         let permit = notes.permit.get().expect("taken before anything else");
         let Some(share) = limit.shares.in_flight(client, most) else {
             return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client").into());

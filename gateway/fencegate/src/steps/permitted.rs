@@ -14,27 +14,27 @@ use fencegate_policies::{
 use hyper::{HeaderMap, Request};
 
 use crate::{
-    dispatch_span::Span,
-    notes::{Notes, Planned},
+    dispatch_span::DispatchWindow,
+    notes::{PlanHandle, RequestContext},
 };
 
 /// The keys are held until `hold` is dropped.
-pub struct Permitted<H> {
+pub struct AuthorizedRequest<H> {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<Notes>,
-    pub plan: Planned,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
     pub upstream: UpstreamId,
     /// `None` on unfenced routes.
     pub hold: Option<H>,
 }
 
 /// The right to dispatch a request: its token, and the evidence that the token is still good.
-pub trait Right: 'static {
+pub trait DispatchPermit: 'static {
     /// `None` when no further dispatch is possible.
     fn dispatch(&self) -> Option<Dispatch>;
     fn keys(&self) -> &[ResourceKey];
     fn mode(&self) -> Mode;
     /// Adds the fields beside token, number, key and mode. Returns the moment after which the dispatch must not be
     /// begun: that of `span`, or an earlier one if the ticket says so.
-    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: Span) -> NotAfter;
+    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter;
 }

@@ -1,25 +1,25 @@
 //! Whether the client of a detached request still waits for its answer.
 
-use fencegate_guard::waiter::Waiting;
+use fencegate_guard::waiter::Waiter;
 use tokio::sync::oneshot;
 
 /// The client of a request, who waits for its answer.
-pub struct WaitingClient {
+pub struct ClientWatch {
     /// `None` for a client that is not detached: its request ends with it.
     gone: Option<oneshot::Receiver<()>>,
 }
 
 /// Lives as long as the client waits for its answer.
-pub struct Presence {
+pub struct ClientGuard {
     _here: oneshot::Sender<()>,
 }
 
-pub fn presence() -> (Presence, WaitingClient) {
+pub fn presence() -> (ClientGuard, ClientWatch) {
     let (here, gone) = oneshot::channel();
-    (Presence { _here: here }, WaitingClient { gone: Some(gone) })
+    (ClientGuard { _here: here }, ClientWatch { gone: Some(gone) })
 }
 
-impl WaitingClient {
+impl ClientWatch {
     /// The client of a request that ends with its client.
     pub fn attached() -> Self {
         Self { gone: None }
@@ -45,7 +45,7 @@ impl WaitingClient {
     }
 }
 
-impl Waiting for WaitingClient {
+impl Waiter for ClientWatch {
     async fn gone(&mut self) {
         Self::gone(self).await;
     }

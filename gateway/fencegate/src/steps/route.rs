@@ -6,7 +6,7 @@ use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     host::CanonicalHost,
     path::CanonicalPath,
-    plan::{Fence, LargeBodies, Level, Plan, RouteId, Unmatched, UpstreamId, is_plain},
+    plan::{Fence, FencingLevel, LargeBodyPolicy, Plan, RouteId, UnmatchedPolicy, UpstreamId, is_plain},
 };
 use hyper::{
     HeaderMap, Method, Request, Uri,
@@ -15,36 +15,39 @@ use hyper::{
 };
 
 use crate::{
-    edition::{Edition, Running},
+    edition::{ActiveConfig, RequestToken},
     metrics::WorkerMetrics,
-    notes::{Notes, Planned},
+    notes::{PlanHandle, RequestContext},
     refusal::{Reason, Refusal},
-    step::Serve,
-    steps::{hygiene::Clean, incoming::Incoming, parameters::Parameters, screen::Screened},
+    step::Handler,
+    steps::{
+        hygiene::SanitizedRequest, incoming::BufferableRequest, parameters::RequestParameters,
+        screen::ValidatedRequest,
+    },
 };
 
 /// A request with its route and upstream. Host and path are those that will be forwarded.
-pub struct Routed {
+pub struct RoutedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<Notes>,
-    pub plan: Planned,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
     /// `None` for a request that no route takes and that the plan lets pass.
     pub route: Option<RouteId>,
     pub upstream: UpstreamId,
     /// The count of the route, on fenced routes.
-    pub running: Option<Rc<Running>>,
+    pub running: Option<Rc<RequestToken>>,
 }
 
-impl Routed {
+impl RoutedRequest {
     /// The fence of the route; `None` on unfenced routes.
     pub fn fence(&self) -> Option<&Fence> {
         self.plan.routes.get(self.route?).fence.as_ref()
     }
 }
 
-impl Incoming for Routed {
+impl BufferableRequest for RoutedRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
@@ -53,38 +56,42 @@ impl Incoming for Routed {
         self.fence().is_some()
     }
 
-    fn large_bodies(&self) -> LargeBodies {
+    fn large_bodies(&self) -> LargeBodyPolicy {
         self.fence().map(|fence| fence.large_bodies).unwrap_or_default()
     }
 }
 
 /// The routes of a plan, and the counts of their requests.
 #[derive(Clone)]
-pub struct Routing {
-    edition: Arc<Edition>,
+pub struct RoutingTable {
+    edition: Arc<ActiveConfig>,
     /// The plan of the edition.
-    plan: Planned,
+    plan: PlanHandle,
     metrics: Rc<WorkerMetrics>,
 }
 
-impl Routing {
-    pub fn of(edition: Arc<Edition>, metrics: Rc<WorkerMetrics>) -> Self {
+impl RoutingTable {
+    pub fn of(edition: Arc<ActiveConfig>, metrics: Rc<WorkerMetrics>) -> Self {
         Self { plan: Rc::new(edition.plan.clone()), edition, metrics }
     }
 }
 
-pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S) -> Result<Reply, Refusal> {
-    let Routing { edition, plan, metrics } = routing;
-    let Screened { mut http, notes, host, path, .. } = request.request;
+pub async fn route<S: Handler<RoutedRequest>>(
+    routing: &RoutingTable,
+    request: SanitizedRequest,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let RoutingTable { edition, plan, metrics } = routing;
+    let ValidatedRequest { mut http, notes, host, path, .. } = request.request;
     let (query, headers, host_name) = (http.uri().query(), http.headers(), host.name());
-    let carried = Parameters { bound: None, query, headers, host: host_name, body: None };
+    let carried = RequestParameters { bound: None, query, headers, host: host_name, body: None };
     let found = plan.routes.find(http.method().as_str(), &path, &carried);
     let found =
         found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
     let upstream = match (&found, plan.unmatched) {
         (Some(found), _) => found.route.upstream,
-        (None, Unmatched::Pass(upstream)) => upstream,
-        (None, Unmatched::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
+        (None, UnmatchedPolicy::Pass(upstream)) => upstream,
+        (None, UnmatchedPolicy::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
     };
     notes.route.set(found.as_ref().map(|found| found.route.id));
     let counted = notes.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
@@ -106,7 +113,7 @@ pub async fn route<S: Serve<Routed>>(routing: &Routing, request: Clean, next: &S
     // Only now: up to here a reload waits for this request.
     notes.entrance.take();
     origin_form(&mut http, path.as_str());
-    next.serve(Routed { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
+    next.serve(RoutedRequest { http, notes, plan: plan.clone(), host, path, route, upstream, running }).await
 }
 
 /// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
@@ -130,7 +137,7 @@ pub(super) fn ambiguous(
 /// A guard stands at the upstream.
 fn is_guarded(plan: &Plan, upstream: UpstreamId) -> bool {
     let service = plan.upstream(upstream).service.id;
-    plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == Level::Guard)
+    plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == FencingLevel::Guard)
 }
 
 /// The interface of a guard is for gateways. Case counts for a guard, but perhaps not for a server in front of it.

@@ -4,7 +4,7 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use fencegate_http::{
     body::{Body, Reply},
-    peer::Peer,
+    peer::ConnectionInfo,
 };
 use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::Plan};
 use hyper::{
@@ -13,41 +13,41 @@ use hyper::{
 };
 
 use crate::{
-    front::Arrived,
+    front::RawRequest,
     headers::SERVED_METHODS,
-    notes::Notes,
+    notes::RequestContext,
     refusal::{Reason, Refusal},
-    step::Stops,
+    step::ShortCircuit,
 };
 
 /// A request that nobody can read differently, except perhaps its path on unfenced upstreams.
-pub struct Screened {
+pub struct ValidatedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<Notes>,
-    pub peer: Rc<Peer>,
+    pub notes: Rc<RequestContext>,
+    pub peer: Rc<ConnectionInfo>,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
 }
 
 /// What heads are held against.
 #[derive(Clone)]
-pub struct Screening {
+pub struct HeadValidator {
     plan: Arc<Plan>,
-    hosts: Rc<LastHost>,
+    hosts: Rc<HostCache>,
 }
 
 /// A host as the last request spelled it, and what that is. Most requests of a worker spell theirs alike, and reading it takes
 /// longer than comparing it.
 #[derive(Default)]
-struct LastHost(RefCell<Option<(Box<str>, CanonicalHost)>>);
+struct HostCache(RefCell<Option<(Box<str>, CanonicalHost)>>);
 
-impl Screening {
+impl HeadValidator {
     pub fn by(plan: &Arc<Plan>) -> Self {
         Self { plan: plan.clone(), hosts: Rc::default() }
     }
 }
 
-impl LastHost {
+impl HostCache {
     fn read(&self, spelled: &str) -> Result<CanonicalHost, Refusal> {
         if let Some((_, host)) = self.0.borrow().as_ref().filter(|(last, _)| **last == *spelled) {
             return Ok(host.clone());
@@ -59,8 +59,8 @@ impl LastHost {
     }
 }
 
-pub fn screen(screening: &Screening, request: Arrived) -> Result<Screened, Stops> {
-    let Arrived { mut http, notes, peer } = request;
+pub fn screen(screening: &HeadValidator, request: RawRequest) -> Result<ValidatedRequest, ShortCircuit> {
+    let RawRequest { mut http, notes, peer } = request;
     let plan = &screening.plan;
     if http.version() == Version::HTTP_2 {
         // Done before fields are counted: a client that splits its cookie still has one cookie.
@@ -79,13 +79,13 @@ pub fn screen(screening: &Screening, request: Arrived) -> Result<Screened, Stops
         return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())).into());
     }
     if http.uri().path() == "*" {
-        return Err(asterisk(http.method()).map_or_else(Stops::from, Stops::answered));
+        return Err(asterisk(http.method()).map_or_else(ShortCircuit::from, ShortCircuit::answered));
     }
     if !http.uri().path().starts_with('/') {
         return Err(malformed("a target that is not a path").into());
     }
     let path = CanonicalPath::parse(http.uri().path());
-    Ok(Screened { http, notes, peer, host, path })
+    Ok(ValidatedRequest { http, notes, peer, host, path })
 }
 
 fn malformed(why: &'static str) -> Refusal {
@@ -163,7 +163,7 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
 
 /// Exactly one host: from the `Host` field, or from an absolute target that a `Host` field does not contradict. In
 /// HTTP/1.1 the field has to be there, whatever the target says (RFC 9112, 3.2).
-fn host(hosts: &LastHost, http: &Request<Body>) -> Result<CanonicalHost, Refusal> {
+fn host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, Refusal> {
     let (target, version) = (http.uri(), http.version());
     let mut fields = http.headers().get_all(HOST).iter();
     let (field, more) = (fields.next(), fields.next());
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_host_is_read_as_it_is_spelled_whoever_was_asked_before() {
-        let hosts = LastHost::default();
+        let hosts = HostCache::default();
         for _ in 0..2 {
             for (spelled, read) in
                 [("a.example", "a.example"), ("A.Example.", "a.example"), ("b.example:80", "b.example:80")]

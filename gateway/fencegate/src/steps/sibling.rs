@@ -2,28 +2,31 @@
 //! gateway says about each request. A gateway that has just connected asks first whether we know that pass, without
 //! showing it.
 
-use fencegate_lock::pass::Pass;
+use fencegate_lock::pass::PeerSecret;
 
-use super::hygiene::Clean;
+use super::hygiene::SanitizedRequest;
 use crate::{
-    front::Arrived,
+    front::RawRequest,
     refusal::{Reason, Refusal},
     siblings::field,
-    step::Stops,
+    step::ShortCircuit,
 };
 
 /// Proves to a gateway that connects that this process knows the pass. Other listeners do not answer: they may belong
 /// to another installation, which would serve forwarded requests under other locks.
-pub fn prove(pass: &Option<Pass>, request: Arrived) -> Result<Arrived, Stops> {
+pub fn prove(pass: &Option<PeerSecret>, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
     let ours = pass.as_ref().filter(|_| request.notes.of_gateways.get());
     match ours.and_then(|pass| field::proof(&request.http, pass)) {
-        Some(reply) => Err(Stops::answered(reply)),
+        Some(reply) => Err(ShortCircuit::answered(reply)),
         None => Ok(request),
     }
 }
 
 /// `pass` is our own, on the listener for gateways. On other listeners the field was removed unread.
-pub fn believe(pass: &Option<Pass>, request: Clean) -> Result<Clean, Stops> {
+pub fn believe(
+    pass: &Option<PeerSecret>,
+    request: SanitizedRequest,
+) -> Result<SanitizedRequest, ShortCircuit> {
     let notes = &request.request.notes;
     if notes.of_gateways.get() {
         let known = pass.as_ref().and_then(|pass| field::believed(&request.presented, pass));

@@ -3,14 +3,14 @@
 
 use hyper::header::HeaderValue;
 
-use super::hygiene::Clean;
+use super::hygiene::SanitizedRequest;
 use crate::{
     headers::{TRACEPARENT, X_REQUEST_ID},
-    step::Stops,
-    trace::{Recording, Trace},
+    step::ShortCircuit,
+    trace::{Sampling, Trace},
 };
 
-pub fn trace(recording: &Recording, mut request: Clean) -> Result<Clean, Stops> {
+pub fn trace(recording: &Sampling, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
     let headers = request.request.http.headers_mut();
     let trace = Trace::of(headers, *recording);
     let (parent, name) = trace.values();

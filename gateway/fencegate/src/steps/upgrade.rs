@@ -13,15 +13,15 @@ use fencegate_http::body::Body;
 /// The protocols that a client asks for, its favourite first. Removed from the request with all other fields of the
 /// connection.
 #[derive(Debug, Clone)]
-pub struct Invitation(HeaderValue);
+pub struct OfferedProtocols(HeaderValue);
 
 /// The protocol that an upstream is asked for.
 #[derive(Debug, Clone)]
-pub struct AskedUpgrade {
+pub struct RequestedUpgrade {
     protocol: HeaderValue,
 }
 
-impl Invitation {
+impl OfferedProtocols {
     /// There is one `Upgrade` field, in HTTP/1.1, and `Connection` names it (RFC 9110, 7.8).
     pub fn of(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
@@ -37,8 +37,8 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// Asks the upstream for the protocol, if the route allows it and nothing prevents it.
-pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<AskedUpgrade> {
-    let Invitation(protocol) = http.extensions_mut().remove()?;
+pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<RequestedUpgrade> {
+    let OfferedProtocols(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can release the stream of this client.
     http.extensions_mut().remove::<OnUpgrade>()?;
     let allowed = &route?.upgrade;
@@ -51,7 +51,7 @@ pub fn ask(http: &mut Request<Body>, route: Option<&Route>) -> Option<AskedUpgra
         return None;
     }
     mark(http.headers_mut(), &protocol);
-    Some(AskedUpgrade { protocol })
+    Some(RequestedUpgrade { protocol })
 }
 
 fn mark(headers: &mut HeaderMap, protocol: &HeaderValue) {
@@ -59,7 +59,7 @@ fn mark(headers: &mut HeaderMap, protocol: &HeaderValue) {
     headers.insert(UPGRADE, protocol.clone());
 }
 
-impl AskedUpgrade {
+impl RequestedUpgrade {
     /// The upstream has switched to the protocol that it was asked for.
     pub fn is_granted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);
@@ -83,7 +83,7 @@ mod tests {
             for (name, value) in fields {
                 http = http.header(*name, *value);
             }
-            Invitation::of(&http.body(Body::empty()).expect("a request")).is_some()
+            OfferedProtocols::of(&http.body(Body::empty()).expect("a request")).is_some()
         };
         let good = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         assert!(asked(&good, Version::HTTP_11));

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fencegate_guard::ticket::{
-    Bad, Claims, Flaw, Signer,
-    jwks::{self, Public},
-    keys::Pair,
+    InvalidTicketError, Signer, TicketClaims, TicketError,
+    jwks::{self, PublicKey},
+    keys::SigningKeyPair,
 };
 use fencegate_policies::{plan::Mode, token::Token};
 use fencegate_process::randomness::SystemRandomness;
@@ -23,12 +23,12 @@ use super::*;
 const NOW: u64 = 1_800_000_000;
 const OURS: &str = "00112233445566778899aabbccddeeff";
 
-fn pair() -> Pair {
-    Pair::generate(&SystemRandomness)
+fn pair() -> SigningKeyPair {
+    SigningKeyPair::generate(&SystemRandomness)
 }
 
-fn signed(pair: &Pair) -> String {
-    let claims = Claims {
+fn signed(pair: &SigningKeyPair) -> String {
+    let claims = TicketClaims {
         keys: vec!["account/a".into()],
         tenure: Token::new(7, 3, 0).expect("below 2^63"),
         mode: Mode::Exclusive,
@@ -40,18 +40,18 @@ fn signed(pair: &Pair) -> String {
     Signer::with_key(pair).sign(&claims, NOW)
 }
 
-fn verify(verifier: &Verifier, ticket: &str) -> Result<(), Bad> {
+fn verify(verifier: &Verifier, ticket: &str) -> Result<(), TicketError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
 /// A server that gives each client the same answer. An empty answer means that it does not answer.
-struct Server {
+struct FakeJwksServer {
     answer: watch::Sender<Vec<u8>>,
     url: String,
     asked: Arc<AtomicUsize>,
 }
 
-impl Server {
+impl FakeJwksServer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/keys?of=tickets", listener.local_addr().expect("bound"));
@@ -82,8 +82,8 @@ impl Server {
         self.answer.send_replace(answer.into());
     }
 
-    fn publishes(&self, pairs: &[&Pair]) {
-        let public: Vec<&Public> = pairs.iter().map(|pair| pair.public()).collect();
+    fn publishes(&self, pairs: &[&SigningKeyPair]) {
+        let public: Vec<&PublicKey> = pairs.iter().map(|pair| pair.public()).collect();
         self.says("200 OK", &jwks::render(&public).expect("different keys"));
     }
 }
@@ -91,7 +91,7 @@ impl Server {
 #[test]
 fn any_thread_can_go_on_with_a_refresh() {
     fn is_sent(_: impl Send) {}
-    is_sent(Remote::new("http://localhost/", HASTY).expect("a URL").refresh());
+    is_sent(JwksFetcher::new("http://localhost/", HASTY).expect("a URL").refresh());
 }
 
 fn run(test: impl Future) {
@@ -100,7 +100,7 @@ fn run(test: impl Future) {
         .block_on(&runtime, async { timeout(Duration::from_secs(60), test).await.expect("in time") });
 }
 
-const HASTY: Pace = Pace {
+const HASTY: RefreshPolicy = RefreshPolicy {
     every: Duration::from_secs(3600),
     least: Duration::from_millis(20),
     patience: Duration::from_millis(300),
@@ -109,10 +109,14 @@ const HASTY: Pace = Pace {
 #[test]
 fn a_bad_answer_keeps_the_old_keys() {
     run(async {
-        let (server, old, new) = (Server::start().await, pair(), pair());
-        let remote = Remote::new(&server.url, HASTY).expect("a URL");
+        let (server, old, new) = (FakeJwksServer::start().await, pair(), pair());
+        let remote = JwksFetcher::new(&server.url, HASTY).expect("a URL");
         let verifier = remote.verifier();
-        assert_eq!(verify(verifier, &signed(&old)), Err(Bad::Invalid(Flaw::UnknownKey)), "no key yet");
+        assert_eq!(
+            verify(verifier, &signed(&old)),
+            Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
+            "no key yet"
+        );
         server.publishes(&[&old]);
         remote.fetch().await.expect("a key set");
         assert_eq!(verify(verifier, &signed(&old)), Ok(()));
@@ -139,7 +143,7 @@ fn a_bad_answer_keeps_the_old_keys() {
         assert_eq!(verify(verifier, &signed(&new)), Ok(()));
         assert_eq!(
             verify(verifier, &signed(&old)),
-            Err(Bad::Invalid(Flaw::UnknownKey)),
+            Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
             "known, and removed"
         );
     });
@@ -148,10 +152,10 @@ fn a_bad_answer_keeps_the_old_keys() {
 #[test]
 fn an_unknown_key_is_fetched_soon_but_not_for_every_ticket() {
     run(async {
-        let (server, old, new) = (Server::start().await, pair(), pair());
+        let (server, old, new) = (FakeJwksServer::start().await, pair(), pair());
         server.publishes(&[&old]);
         let least = Duration::from_millis(300);
-        let remote = Remote::new(&server.url, Pace { least, ..HASTY }).expect("a URL");
+        let remote = JwksFetcher::new(&server.url, RefreshPolicy { least, ..HASTY }).expect("a URL");
         let verifier = remote.verifier().clone();
         tokio::task::spawn_local(async move { remote.refresh().await });
         let until_good = async |ticket: &str| {
@@ -173,17 +177,17 @@ fn an_unknown_key_is_fetched_soon_but_not_for_every_ticket() {
 #[test]
 fn only_plain_urls_are_taken() {
     for (url, why) in [
-        ("https://a/b", BadUrl::Scheme("https://a/b".into())),
-        ("file:///etc/keys", BadUrl::Scheme("file:///etc/keys".into())),
-        ("http://user:password@a/b", BadUrl::User),
-        ("/b", BadUrl::Form("/b".into())),
-        ("a", BadUrl::Form("a".into())),
-        ("http://", BadUrl::Form("http://".into())),
-        ("", BadUrl::Form(String::new())),
+        ("https://a/b", JwksUrlError::Scheme("https://a/b".into())),
+        ("file:///etc/keys", JwksUrlError::Scheme("file:///etc/keys".into())),
+        ("http://user:password@a/b", JwksUrlError::User),
+        ("/b", JwksUrlError::Form("/b".into())),
+        ("a", JwksUrlError::Form("a".into())),
+        ("http://", JwksUrlError::Form("http://".into())),
+        ("", JwksUrlError::Form(String::new())),
     ] {
-        let found = Remote::new(url, Pace::default()).map(drop);
-        let form = matches!((&found, &why), (Err(BadUrl::Form(_)), BadUrl::Scheme(_)));
+        let found = JwksFetcher::new(url, RefreshPolicy::default()).map(drop);
+        let form = matches!((&found, &why), (Err(JwksUrlError::Form(_)), JwksUrlError::Scheme(_)));
         assert!(found == Err(why) || form, "{url}: {found:?}");
     }
-    assert!(Remote::new("http://[::1]:8080/keys", Pace::default()).is_ok());
+    assert!(JwksFetcher::new("http://[::1]:8080/keys", RefreshPolicy::default()).is_ok());
 }

@@ -7,11 +7,11 @@ use fencegate_http::{
     body::Body,
     upstream::{
         address::Address,
-        introduce::{Attempt, Doubt, Due, Introduced, Introductions, Unmet},
-        pooled::Pooled,
+        introduce::{BoxError, CheckAttempt, CheckDue, IdentityCheck, IdentityError, IdentityFuture},
+        pooled::PooledConnection,
     },
 };
-use fencegate_policies::plan::{Level, Upstream, host_of};
+use fencegate_policies::plan::{FencingLevel, Upstream, host_of};
 use fencegate_process::clock::SharedClock;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{
@@ -20,51 +20,51 @@ use hyper::{
 };
 use tracing::error;
 
-use super::guards::{Distrust, Guards};
+use super::guards::{GuardIdentityError, GuardRegistry};
 
-impl Introductions for Guards {
+impl IdentityCheck for GuardRegistry {
     fn are_needed(&self, upstream: &Upstream) -> bool {
-        upstream.fencing == Level::Guard
+        upstream.fencing == FencingLevel::Guard
     }
 
     /// Before any request is sent on a connection, the guard says who it is.
     fn introduce<'a>(
         &'a self,
-        pooled: &'a mut Pooled,
+        pooled: &'a mut PooledConnection,
         upstream: &'a Upstream,
         clock: &'a SharedClock,
-    ) -> Introduced<'a> {
+    ) -> IdentityFuture<'a> {
         Box::pin(async move {
             let asking = self.ask(upstream);
             let announced = announcement(pooled).await.inspect_err(|unmet| {
                 // A guard that has just gone is not distrusted.
-                if let Unmet::Stranger(why) = unmet {
+                if let IdentityError::UnknownProcess(why) = unmet {
                     let endpoint = pooled.endpoint();
                     error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
                 }
             })?;
             let met = self.meet(upstream, pooled.address(), &announced, asking, clock.now());
             met.map_err(|why| match why {
-                Distrust::Replaced => Unmet::Io(io::Error::other(why)),
-                Distrust::Split => Unmet::Contradicted(why.into()),
-                why => Unmet::Distrusted(why.into()),
+                GuardIdentityError::Replaced => IdentityError::Io(io::Error::other(why)),
+                GuardIdentityError::Split => IdentityError::Contradicted(why.into()),
+                why => IdentityError::Distrusted(why.into()),
             })
         })
     }
 
-    fn due(&self, upstream: &Upstream, address: &Address) -> Due {
+    fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
         Self::due(self, upstream, address)
     }
 
-    fn attempt(&self) -> Attempt {
+    fn attempt(&self) -> CheckAttempt {
         Self::attempt(self)
     }
 
-    fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt) {
+    fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
         Self::lost(self, upstream, address, attempt);
     }
 
-    fn agree(&self, upstream: &Upstream) -> Result<(), Doubt> {
+    fn agree(&self, upstream: &Upstream) -> Result<(), BoxError> {
         Self::agree(self, upstream).map_err(|why| {
             let guards = self.announced(upstream);
             error!(upstream = %upstream.name, %guards, %why, "guard.distrusted");
@@ -79,32 +79,32 @@ impl Introductions for Guards {
 
 /// Asks for the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
 /// away; that says nothing about who it is.
-async fn announcement(pooled: &mut Pooled) -> Result<Announcement, Unmet> {
-    let none = |why: String| Unmet::Stranger(Distrust::NoGuard(why).into());
+async fn announcement(pooled: &mut PooledConnection) -> Result<Announcement, IdentityError> {
+    let none = |why: String| IdentityError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
     let host = HeaderValue::from_str(host_of(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| none(error.to_string()))?;
     let answer = pooled.send(request).await.map_err(|failed| match failed.why.is_parse() {
         true => none(failed.why.to_string()),
-        false => Unmet::Io(io::Error::other(failed.why)),
+        false => IdentityError::Io(io::Error::other(failed.why)),
     })?;
     if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
         // The guard cannot reach its store, so it cannot name it. Nothing is sent there meanwhile.
-        return Err(Unmet::Io(io::Error::other("it cannot say who it is: 503")));
+        return Err(IdentityError::Io(io::Error::other("it cannot say who it is: 503")));
     }
     if answer.status() != StatusCode::OK {
         return Err(none(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16())));
     }
-    let body = Limited::new(answer.into_body(), LONGEST_ANNOUNCEMENT).collect().await;
+    let body = Limited::new(answer.into_body(), MAX_ANNOUNCEMENT_LEN).collect().await;
     let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
         Ok(error) => none(error.to_string()),
-        Err(error) => Unmet::Io(io::Error::other(error)),
+        Err(error) => IdentityError::Io(io::Error::other(error)),
     })?;
     let announced = serde_json::from_slice(&body.to_bytes()).map_err(|error| none(error.to_string()))?;
     if !pooled.settled().await {
-        return Err(Unmet::Io(io::Error::other("the connection ended behind the announcement")));
+        return Err(IdentityError::Io(io::Error::other("the connection ended behind the announcement")));
     }
     Ok(announced)
 }
 
-const LONGEST_ANNOUNCEMENT: usize = 16 << 10;
+const MAX_ANNOUNCEMENT_LEN: usize = 16 << 10;

@@ -16,32 +16,34 @@ use std::{
 use fencegate_guard::announce::Announcement;
 use fencegate_http::upstream::{
     address::Address,
-    introduce::{Attempt, Due},
+    introduce::{CheckAttempt, CheckDue},
 };
-use fencegate_lock::state::Memory;
+use fencegate_lock::state::TokenHistory;
 use fencegate_policies::plan::Upstream;
-use fencegate_process::{clock::Boot, said};
+use fencegate_process::{clock::BootInstant, said};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
-use super::processes::{Asked, Heard, Met, NotAlone, Processes};
+use super::processes::{
+    AnnouncementTiming, CheckSequence, GuardProcess, GuardProcesses, ProcessConflictError,
+};
 
 /// Shared by all workers.
 #[derive(Debug)]
-pub struct Guards {
-    state: Mutex<State>,
+pub struct GuardRegistry {
+    state: Mutex<RegistryState>,
     /// The installation to which our tokens belong.
-    memory: Arc<Memory>,
+    memory: Arc<TokenHistory>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RegistryState {
     /// By upstream, then by address of an endpoint.
-    met: HashMap<Arc<str>, Vec<Place>>,
+    met: HashMap<Arc<str>, Vec<GuardAddress>>,
     /// By upstream: the largest epoch that one of its guards has let in, as far as we know, whatever the store of
     /// that guard.
-    highest: HashMap<Arc<str>, Highest>,
-    processes: Processes,
+    highest: HashMap<Arc<str>, HighestEpoch>,
+    processes: GuardProcesses,
     /// The number of notes about places so far.
     notes: u64,
     /// Upstreams with `direct: true` where something stands in between all the same.
@@ -50,41 +52,46 @@ struct State {
 
 /// An address at which a guard was looked for.
 #[derive(Debug)]
-struct Place {
+struct GuardAddress {
     address: Arc<Address>,
     /// `None` where no guard was found the last time.
-    guard: Option<Met>,
+    guard: Option<GuardProcess>,
     /// The number of the last note about this place.
     note: u64,
     /// When that note was made, or when the guard was asked again.
     since: Instant,
 }
 
-impl State {
-    fn highest(&self, upstream: &Upstream) -> Option<&Highest> {
+impl RegistryState {
+    fn highest(&self, upstream: &Upstream) -> Option<&HighestEpoch> {
         self.highest.get(&upstream.name)
     }
 
-    fn note(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<Met>) {
+    fn note(&mut self, upstream: &Upstream, address: &Arc<Address>, guard: Option<GuardProcess>) {
         let places = self.met.entry(upstream.name.clone()).or_default();
         // A guard at an address to which the name no longer leads must not contradict the guards at its present
         // addresses.
         places.retain(|place| !place.address.is_gone() && !place.is_at(address));
         self.notes += 1;
-        places.push(Place { address: address.clone(), guard, note: self.notes, since: Instant::now() });
+        places.push(GuardAddress {
+            address: address.clone(),
+            guard,
+            note: self.notes,
+            since: Instant::now(),
+        });
     }
 
-    fn places(&self, upstream: &Upstream) -> impl Iterator<Item = &Place> {
+    fn places(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardAddress> {
         self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone())
     }
 
-    fn at(&self, upstream: &Upstream, address: &Address) -> Option<&Place> {
+    fn at(&self, upstream: &Upstream, address: &Address) -> Option<&GuardAddress> {
         self.places(upstream).find(|place| place.is_at(address))
     }
 
     /// The last announcement of each endpoint of the plan, where a guard answered. Endpoints of another plan do not
     /// count: a guard there does not contradict ours.
-    fn announced(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &Met)> {
+    fn announced(&self, upstream: &Upstream) -> impl Iterator<Item = (&Address, &GuardProcess)> {
         let ours = self.places(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
         ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
     }
@@ -101,7 +108,7 @@ impl State {
     }
 
     /// Forgets processes behind names and addresses that nothing leads to any more.
-    fn forget(&mut self, at: Boot) {
+    fn forget(&mut self, at: BootInstant) {
         let Self { met, processes, .. } = self;
         processes.forget(at, |name, socket| {
             let mut places = met.values().flatten();
@@ -110,14 +117,14 @@ impl State {
     }
 }
 
-impl Place {
+impl GuardAddress {
     fn is_at(&self, address: &Address) -> bool {
         (&self.address.name, &self.address.socket) == (&address.name, &address.socket)
     }
 }
 
 #[derive(Debug)]
-struct Highest {
+struct HighestEpoch {
     epoch: u64,
     /// The process that let the epoch in.
     by: Arc<str>,
@@ -125,14 +132,14 @@ struct Highest {
 
 /// The state when a guard was asked who it is. While its answer is on its way, other requests may be let in.
 #[derive(Debug, Clone, Copy)]
-pub struct Asking {
+pub struct IdentityCheck {
     known: u64,
-    asked: Asked,
+    asked: CheckSequence,
 }
 
 /// Why nothing is sent to a guard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Distrust {
+pub enum GuardIdentityError {
     #[error(
         "the guards of the upstream announce different stores: what one of them lets in the other does not know"
     )]
@@ -140,7 +147,7 @@ pub enum Distrust {
     #[error(
         "two guards answer at this address: what one of them lets in the other does not know. Nothing is sent there before a process answers that has not been met before: end one of them and restart the other"
     )]
-    Several,
+    MultipleProcesses,
     /// The answer is out of date, and so is the connection.
     #[error("another process of the guard has taken its place meanwhile")]
     Replaced,
@@ -155,18 +162,18 @@ pub enum Distrust {
     #[error(
         "FG0504: `response_timeout` of {ours:?} is not above the {theirs:?} that the guard may take to settle and execute"
     )]
-    Impatient { ours: Duration, theirs: Duration },
+    TimeoutTooShort { ours: Duration, theirs: Duration },
 }
 
-impl Guards {
-    pub fn new(memory: Arc<Memory>) -> Self {
+impl GuardRegistry {
+    pub fn new(memory: Arc<TokenHistory>) -> Self {
         Self { state: Mutex::default(), memory }
     }
 
     /// Call this before asking a guard who it is.
-    pub fn ask(&self, upstream: &Upstream) -> Asking {
+    pub fn ask(&self, upstream: &Upstream) -> IdentityCheck {
         let state = self.lock();
-        Asking {
+        IdentityCheck {
             known: state.highest(upstream).map_or(0, |highest| highest.epoch),
             asked: state.processes.ask(),
         }
@@ -178,16 +185,16 @@ impl Guards {
         upstream: &Upstream,
         address: &Arc<Address>,
         announced: &Announcement,
-        asking: Asking,
-        at: Boot,
-    ) -> Result<Arc<str>, Distrust> {
-        let met = Met::of(announced);
+        asking: IdentityCheck,
+        at: BootInstant,
+    ) -> Result<Arc<str>, GuardIdentityError> {
+        let met = GuardProcess::of(announced);
         let instance = met.instance.clone();
         let trusted = self.told(upstream, address, announced, met, asking, at);
         // Of two announcements that differ one may be out of date. This is reported once both guards were asked
         // again.
         if let Err(why) = &trusted
-            && !matches!(why, Distrust::Replaced | Distrust::Split)
+            && !matches!(why, GuardIdentityError::Replaced | GuardIdentityError::Split)
         {
             let (endpoint, address) = (&address.name, &address.socket);
             error!(upstream = %upstream.name, %endpoint, %address, %why, "guard.distrusted");
@@ -200,15 +207,16 @@ impl Guards {
         upstream: &Upstream,
         address: &Arc<Address>,
         announced: &Announcement,
-        met: Met,
-        asking: Asking,
-        at: Boot,
-    ) -> Result<(), Distrust> {
+        met: GuardProcess,
+        asking: IdentityCheck,
+        at: BootInstant,
+    ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();
-        let heard = Heard { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
+        let heard =
+            AnnouncementTiming { asked: asking.asked, at, up: announced.up.map(Duration::from_millis) };
         let alone = state.processes.announced(address, &met, heard);
-        if alone == Err(NotAlone::Replaced) {
-            return Err(Distrust::Replaced);
+        if alone == Err(ProcessConflictError::Replaced) {
+            return Err(GuardIdentityError::Replaced);
         }
         // An epoch that the same process let in while its answer was on its way does not contradict that answer.
         let known = match state.highest(upstream) {
@@ -218,24 +226,29 @@ impl Guards {
         state.note(upstream, address, Some(met));
         state.forget(at);
         drop(state);
-        alone.map_err(|_| Distrust::Several)?;
+        alone.map_err(|_| GuardIdentityError::MultipleProcesses)?;
         self.judge(upstream, announced, known)
     }
 
-    fn judge(&self, upstream: &Upstream, announced: &Announcement, known: u64) -> Result<(), Distrust> {
+    fn judge(
+        &self,
+        upstream: &Upstream,
+        announced: &Announcement,
+        known: u64,
+    ) -> Result<(), GuardIdentityError> {
         if let Some(served) = self.memory.installation()
             && served.uuid != announced.ensemble
         {
             let (theirs, ours) = (announced.ensemble.clone(), served.uuid.clone());
-            return Err(Distrust::OtherInstallation { theirs, ours });
+            return Err(GuardIdentityError::OtherInstallation { theirs, ours });
         }
         self.agree(upstream)?;
         if announced.highest < known {
-            return Err(Distrust::RolledBack { announced: announced.highest, known });
+            return Err(GuardIdentityError::RolledBack { announced: announced.highest, known });
         }
         if upstream.response_timeout <= announced.longest() {
             let (ours, theirs) = (upstream.response_timeout, announced.longest());
-            return Err(Distrust::Impatient { ours, theirs });
+            return Err(GuardIdentityError::TimeoutTooShort { ours, theirs });
         }
         Ok(())
     }
@@ -250,15 +263,15 @@ impl Guards {
 
     /// Succeeds if all guards of the upstream have one store by their last announcements. If two processes use it, it
     /// must be a store that can be shared. An address where no guard answers contradicts nothing.
-    pub fn agree(&self, upstream: &Upstream) -> Result<(), Distrust> {
-        if self.lock().agree(upstream) { Ok(()) } else { Err(Distrust::Split) }
+    pub fn agree(&self, upstream: &Upstream) -> Result<(), GuardIdentityError> {
+        if self.lock().agree(upstream) { Ok(()) } else { Err(GuardIdentityError::Split) }
     }
 
     /// The announcements of all guards of an upstream, for an operator who has to choose one.
     pub fn announced(&self, upstream: &Upstream) -> String {
         let state = self.lock();
-        let one = |(at, guard): (&Address, &Met)| {
-            let Met { store, instance, database } = guard;
+        let one = |(at, guard): (&Address, &GuardProcess)| {
+            let GuardProcess { store, instance, database } = guard;
             let who = database
                 .as_ref()
                 .map_or_else(|| format!("process {instance}"), |database| format!("in database {database}"));
@@ -280,14 +293,14 @@ impl Guards {
     }
 
     /// Call this before looking for a guard at an address.
-    pub fn attempt(&self) -> Attempt {
-        Attempt(self.lock().notes)
+    pub fn attempt(&self) -> CheckAttempt {
+        CheckAttempt(self.lock().notes)
     }
 
     /// No guard answers there. If one has announced itself since the attempt began, that one still counts.
-    pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt) {
+    pub fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt) {
         let mut state = self.lock();
-        let since = |place: &Place| place.guard.is_some() && place.note > attempt.0;
+        let since = |place: &GuardAddress| place.guard.is_some() && place.note > attempt.0;
         if !state.at(upstream, address).is_some_and(since) {
             state.note(upstream, address, None);
         }
@@ -298,16 +311,18 @@ impl Guards {
     /// may differ from its last announcement. An address without a guard contradicts nothing, and whoever connects to
     /// it learns who came back. But nobody connects there while other guards answer, and that guard may serve another
     /// gateway. So such an address is asked again at times, beside the requests.
-    pub fn due(&self, upstream: &Upstream, address: &Address) -> Due {
+    pub fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue {
         let mut state = self.lock();
         match state.at(upstream, address) {
-            None => Due::Before,
-            Some(Place { guard: Some(_), .. }) if !state.agree(upstream) => Due::Before,
-            Some(Place { guard: None, since, .. }) if since.elapsed() >= upstream.sharing.dns.refresh => {
+            None => CheckDue::Before,
+            Some(GuardAddress { guard: Some(_), .. }) if !state.agree(upstream) => CheckDue::Before,
+            Some(GuardAddress { guard: None, since, .. })
+                if since.elapsed() >= upstream.sharing.dns.refresh =>
+            {
                 state.is_asked_again(upstream, address);
-                Due::Beside
+                CheckDue::Background
             }
-            Some(_) => Due::Not,
+            Some(_) => CheckDue::NotDue,
         }
     }
 
@@ -317,13 +332,19 @@ impl Guards {
     }
 
     /// A process of a guard has let a token of this epoch in.
-    pub fn let_in(&self, upstream: &Upstream, (address, by): (&Address, &Arc<str>), epoch: u64, at: Boot) {
+    pub fn let_in(
+        &self,
+        upstream: &Upstream,
+        (address, by): (&Address, &Arc<str>),
+        epoch: u64,
+        at: BootInstant,
+    ) {
         let mut state = self.lock();
         state.processes.answered(address, by, at);
         match state.highest.get_mut(&upstream.name) {
             Some(highest) if highest.epoch >= epoch => {}
-            Some(highest) => *highest = Highest { epoch, by: by.clone() },
-            None => drop(state.highest.insert(upstream.name.clone(), Highest { epoch, by: by.clone() })),
+            Some(highest) => *highest = HighestEpoch { epoch, by: by.clone() },
+            None => drop(state.highest.insert(upstream.name.clone(), HighestEpoch { epoch, by: by.clone() })),
         }
     }
 
@@ -342,7 +363,7 @@ impl Guards {
         upstream.direct && !self.lock().relayed.contains(&upstream.name)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         // No panic can leave the map half changed, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,4 +5,4 @@ mod announced;
 mod guards;
 mod processes;
 
-pub use self::guards::{Distrust, Guards};
+pub use self::guards::{GuardIdentityError, GuardRegistry};

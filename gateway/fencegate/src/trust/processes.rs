@@ -11,21 +11,21 @@ use std::{
 };
 
 use fencegate_guard::announce::Announcement;
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use fencegate_http::{network::remote::Remote, upstream::address::Address};
+use fencegate_http::{network::remote::ConnectTarget, upstream::address::Address};
 
 /// A process and its store. All processes that share a store count as one: each of them knows what the others have
 /// let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Met {
+pub(super) struct GuardProcess {
     pub store: Arc<str>,
     pub instance: Arc<str>,
     /// The database of the store, where it can be shared. One store in two databases means that one is a copy.
     pub database: Option<Arc<str>>,
 }
 
-impl Met {
+impl GuardProcess {
     pub(super) fn of(announced: &Announcement) -> Self {
         let Announcement { store, instance, shared, .. } = announced;
         let instance = match shared {
@@ -39,8 +39,8 @@ impl Met {
 
 /// By endpoint and address, whichever upstreams lead there.
 #[derive(Debug, Default)]
-pub(super) struct Processes {
-    behind: HashMap<Place, Behind>,
+pub(super) struct GuardProcesses {
+    behind: HashMap<AddressKey, AddressState>,
     /// How often one process has replaced another.
     turns: u64,
     /// How many places were left after the last cleaning.
@@ -48,68 +48,73 @@ pub(super) struct Processes {
 }
 
 /// A proxy at one address may lead each name to another guard.
-type Place = (Arc<str>, Remote);
+type AddressKey = (Arc<str>, ConnectTarget);
 
-fn place(address: &Address) -> Place {
+fn place(address: &Address) -> AddressKey {
     (address.name.clone(), address.socket.clone())
 }
 
 #[derive(Debug, Default)]
-struct Behind {
+struct AddressState {
     /// `None` after several processes answered at once: none of them is believed again.
     now: Option<Arc<str>>,
     /// The last process that answered, believed or not.
-    last: Option<(Met, Boot)>,
+    last: Option<(GuardProcess, BootInstant)>,
     /// The processes that were replaced, each with the turn that ended it.
     before: VecDeque<(Arc<str>, u64)>,
 }
 
 /// Bounds the memory for a guard that restarts all the time.
-const MOST: usize = 1000;
+const MAX_REPLACED: usize = 1000;
 
 /// A place without a name that leads to it is forgotten after so long without an answer.
-const FORGOTTEN: Duration = Duration::from_secs(3600);
+const RETENTION: Duration = Duration::from_secs(3600);
 /// The first cleaning happens at so many places; the next one at twice as many as were left.
-const LOOK_AT: usize = 64;
+const FIRST_SWEEP_AT: usize = 64;
 
 /// The turn at which a process was asked who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked(u64);
+pub(super) struct CheckSequence(u64);
 
 /// What an announcement says beside the ids.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Heard {
-    pub asked: Asked,
-    pub at: Boot,
+pub(super) struct AnnouncementTiming {
+    pub asked: CheckSequence,
+    pub at: BootInstant,
     /// How long the process has used its store; `None` if it does not say.
     pub up: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotAlone {
+pub(super) enum ProcessConflictError {
     /// Two processes answer to one name at one address.
     Several,
     /// The process answered before the present one. Its connection is of no use any more.
     Replaced,
 }
 
-impl Processes {
-    pub(super) fn ask(&self) -> Asked {
-        Asked(self.turns)
+impl GuardProcesses {
+    pub(super) fn ask(&self) -> CheckSequence {
+        CheckSequence(self.turns)
     }
 
     /// # Errors
     /// The process is not the only one there.
-    pub(super) fn announced(&mut self, address: &Address, met: &Met, heard: Heard) -> Result<(), NotAlone> {
+    pub(super) fn announced(
+        &mut self,
+        address: &Address,
+        met: &GuardProcess,
+        heard: AnnouncementTiming,
+    ) -> Result<(), ProcessConflictError> {
         let behind = self.behind.entry(place(address)).or_default();
         if let Some((_, ended)) = behind.before.iter().find(|(known, _)| *known == met.instance) {
             if *ended > heard.asked.0 {
-                return Err(NotAlone::Replaced);
+                return Err(ProcessConflictError::Replaced);
             }
             behind.last = Some((met.clone(), heard.at));
             self.turns += 1;
             behind.end(self.turns);
-            return Err(NotAlone::Several);
+            return Err(ProcessConflictError::Several);
         }
         let overlaps = behind.overlaps(met, heard);
         behind.last = Some((met.clone(), heard.at));
@@ -121,7 +126,7 @@ impl Processes {
         if overlaps {
             behind.now = Some(met.instance.clone());
             behind.end(self.turns);
-            return Err(NotAlone::Several);
+            return Err(ProcessConflictError::Several);
         }
         behind.now = Some(met.instance.clone());
         Ok(())
@@ -129,19 +134,19 @@ impl Processes {
 
     /// Forgets places that are no longer used: over time names lead to new addresses. `leads` is true if requests are
     /// still sent to this socket under this name.
-    pub(super) fn forget(&mut self, at: Boot, leads: impl Fn(&str, &Remote) -> bool) {
-        if self.behind.len() < LOOK_AT.max(2 * self.left) {
+    pub(super) fn forget(&mut self, at: BootInstant, leads: impl Fn(&str, &ConnectTarget) -> bool) {
+        if self.behind.len() < FIRST_SWEEP_AT.max(2 * self.left) {
             return;
         }
         self.behind.retain(|(name, socket), behind| {
             let heard = behind.last.as_ref().map(|(_, heard)| at.since(*heard));
-            leads(name, socket) || heard.is_some_and(|silent| silent < FORGOTTEN)
+            leads(name, socket) || heard.is_some_and(|silent| silent < RETENTION)
         });
         self.left = self.behind.len();
     }
 
     /// The process has answered a request.
-    pub(super) fn answered(&mut self, address: &Address, instance: &Arc<str>, at: Boot) {
+    pub(super) fn answered(&mut self, address: &Address, instance: &Arc<str>, at: BootInstant) {
         let last = self.behind.get_mut(&place(address)).and_then(|behind| behind.last.as_mut());
         if let Some((met, heard)) = last
             && met.instance == *instance
@@ -156,19 +161,19 @@ impl Processes {
     }
 }
 
-impl Behind {
+impl AddressState {
     fn end(&mut self, turn: u64) {
         if let Some(ended) = self.now.take() {
             self.before.push_back((ended, turn));
         }
-        if self.before.len() > MOST {
+        if self.before.len() > MAX_REPLACED {
             self.before.pop_front();
         }
     }
 
     /// The process used its store when another process still answered with another store. With one store this cannot
     /// happen: only one process at a time can use it.
-    fn overlaps(&self, met: &Met, heard: Heard) -> bool {
+    fn overlaps(&self, met: &GuardProcess, heard: AnnouncementTiming) -> bool {
         let (Some((last, at)), Some(up)) = (&self.last, heard.up) else { return false };
         let silent = heard.at.since(*at);
         // Two clocks do not run at quite the same pace.
@@ -182,24 +187,24 @@ mod tests {
 
     use super::*;
 
-    struct Place {
-        processes: Processes,
+    struct Fixture {
+        processes: GuardProcesses,
         address: Arc<Address>,
         now: u64,
     }
 
-    impl Place {
+    impl Fixture {
         fn new() -> Self {
             let address = Address::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
-            Self { processes: Processes::default(), address, now: 1_000 }
+            Self { processes: GuardProcesses::default(), address, now: 1_000 }
         }
 
-        fn met(store: &str, instance: &str) -> Met {
-            Met { store: store.into(), instance: instance.into(), database: None }
+        fn met(store: &str, instance: &str) -> GuardProcess {
+            GuardProcess { store: store.into(), instance: instance.into(), database: None }
         }
 
         /// An announcement one second later. `up` is in seconds.
-        fn says(&mut self, store: &str, instance: &str, up: Option<u64>) -> Result<(), NotAlone> {
+        fn says(&mut self, store: &str, instance: &str, up: Option<u64>) -> Result<(), ProcessConflictError> {
             let asked = self.processes.ask();
             self.said(store, instance, up, asked)
         }
@@ -209,12 +214,12 @@ mod tests {
             store: &str,
             instance: &str,
             up: Option<u64>,
-            asked: Asked,
-        ) -> Result<(), NotAlone> {
+            asked: CheckSequence,
+        ) -> Result<(), ProcessConflictError> {
             self.now += 1;
-            let heard = Heard {
+            let heard = AnnouncementTiming {
                 asked,
-                at: Boot::from_nanos(self.now * 1_000_000_000),
+                at: BootInstant::from_nanos(self.now * 1_000_000_000),
                 up: up.map(Duration::from_secs),
             };
             self.processes.announced(&self.address, &Self::met(store, instance), heard)
@@ -227,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_guard_that_restarts_is_believed_each_time() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         for (instance, up) in
             [("one", None), ("one", Some(9)), ("two", Some(0)), ("three", Some(90)), ("three", None)]
         {
@@ -239,26 +244,26 @@ mod tests {
 
     #[test]
     fn one_that_answers_again_was_there_all_the_time_and_neither_is_believed_any_more() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         assert_eq!(place.says("a", "one", None), Ok(()));
         assert_eq!(place.says("b", "two", None), Ok(()));
         for instance in ["one", "two", "one", "one"] {
-            assert_eq!(place.says("a", instance, None), Err(NotAlone::Several), "{instance}");
+            assert_eq!(place.says("a", instance, None), Err(ProcessConflictError::Several), "{instance}");
             assert!(!place.is_there("one") && !place.is_there("two"));
         }
         // A process that nobody has met before begins anew.
         assert_eq!(place.says("b", "three", None), Ok(()));
         assert!(place.is_there("three"));
-        assert_eq!(place.says("a", "two", None), Err(NotAlone::Several));
+        assert_eq!(place.says("a", "two", None), Err(ProcessConflictError::Several));
         assert!(!place.is_there("three"));
     }
 
     #[test]
     fn another_store_that_ran_while_the_one_before_still_answered_is_found_out_at_once() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         assert_eq!(place.says("a", "one", Some(100)), Ok(()));
-        assert_eq!(place.says("b", "two", Some(50)), Err(NotAlone::Several));
-        assert_eq!(place.says("a", "one", Some(102)), Err(NotAlone::Several));
+        assert_eq!(place.says("b", "two", Some(50)), Err(ProcessConflictError::Several));
+        assert_eq!(place.says("a", "one", Some(102)), Err(ProcessConflictError::Several));
         // A store that was made anew, after the old guard had been silent for long enough.
         place.now += 60;
         assert_eq!(place.says("c", "three", Some(50)), Ok(()));
@@ -266,33 +271,33 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_request_shows_that_it_is_still_there() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         assert_eq!(place.says("a", "one", Some(100)), Ok(()));
         place.now += 60;
-        let at = Boot::from_nanos(place.now * 1_000_000_000);
+        let at = BootInstant::from_nanos(place.now * 1_000_000_000);
         place.processes.answered(&place.address, &"one".into(), at);
-        assert_eq!(place.says("b", "two", Some(50)), Err(NotAlone::Several));
+        assert_eq!(place.says("b", "two", Some(50)), Err(ProcessConflictError::Several));
     }
 
     #[test]
     fn what_nobody_leads_to_any_more_is_forgotten_after_a_while_and_nothing_else_is() {
-        let mut processes = Processes::default();
-        let met = Place::met("s", "one");
+        let mut processes = GuardProcesses::default();
+        let met = Fixture::met("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();
             Address::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
         };
-        let at = |seconds: u32| Boot::from_nanos(u64::from(seconds) * 1_000_000_000);
+        let at = |seconds: u32| BootInstant::from_nanos(u64::from(seconds) * 1_000_000_000);
         // One place stays in use. Others are new, each for a second.
         let stays = address(1 << 20);
         for second in 0..10_000 {
             let came = address(second);
             let begins = (second == 0).then_some(&stays);
             for address in begins.into_iter().chain([&came]) {
-                let heard = Heard { asked: processes.ask(), at: at(second), up: None };
+                let heard = AnnouncementTiming { asked: processes.ask(), at: at(second), up: None };
                 assert_eq!(processes.announced(address, &met, heard), Ok(()));
             }
-            let leads = |_: &str, socket: &Remote| *socket == stays.socket || *socket == came.socket;
+            let leads = |_: &str, socket: &ConnectTarget| *socket == stays.socket || *socket == came.socket;
             processes.forget(at(second), leads);
             assert!(processes.is_there(&came, &met.instance));
             assert!(
@@ -306,15 +311,15 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_long_on_its_way_accuses_nobody() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let before = place.processes.ask();
         assert_eq!(place.says("s", "one", None), Ok(()));
         let early = place.processes.ask();
         assert_eq!(place.says("s", "two", Some(0)), Ok(()));
         for asked in [before, early] {
-            assert_eq!(place.said("s", "one", None, asked), Err(NotAlone::Replaced));
+            assert_eq!(place.said("s", "one", None, asked), Err(ProcessConflictError::Replaced));
             assert!(place.is_there("two"));
         }
-        assert_eq!(place.says("s", "one", None), Err(NotAlone::Several));
+        assert_eq!(place.says("s", "one", None), Err(ProcessConflictError::Several));
     }
 }

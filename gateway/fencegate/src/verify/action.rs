@@ -1,24 +1,24 @@
 //! The language of cases: a request, its token, and the expected result.
 
-use super::stamp::{Mint, Stamp};
+use super::stamp::{SyntheticToken, TokenHeaders};
 
 /// One request of a case, or an accident.
 #[derive(Debug, Clone, Copy)]
-pub struct Action {
-    pub act: Act,
-    pub who: Who,
-    pub stamp: Stamp,
-    pub at: At,
-    pub expect: Expect,
+pub struct Step {
+    pub act: StepKind,
+    pub who: KeySelector,
+    pub stamp: TokenHeaders,
+    pub at: InstanceChoice,
+    pub expect: Expectation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
+pub enum StepKind {
     Write,
     /// The write before it again, byte by byte.
     Repeat,
     /// A write of another kind, about the same key.
-    Also,
+    WriteOther,
     /// A read under a shared lock.
     Read,
     /// The question what became of the operation.
@@ -31,7 +31,7 @@ pub enum Act {
 
 /// The keys that a request is about, by their place in the case. Each case has keys of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum KeySelector {
     One(usize),
     /// Both keys, in this order, if the request names two.
     Both(usize, usize),
@@ -39,14 +39,14 @@ pub enum Who {
 
 /// The instance to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub enum InstanceChoice {
     First,
     Second,
 }
 
 /// The expected result of a request or a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum Expectation {
     /// It is let in. The case is about the requests after it.
     Ready,
     /// It is let in and has one effect.
@@ -74,56 +74,62 @@ pub const B: usize = 1;
 pub const C: usize = 2;
 pub const D: usize = 3;
 
-pub const fn write(mint: Mint) -> Action {
-    stamped(Stamp::Whole(mint))
+pub const fn write(mint: SyntheticToken) -> Step {
+    stamped(TokenHeaders::Whole(mint))
 }
 
-pub const fn read(mint: Mint) -> Action {
-    Action { act: Act::Read, ..write(mint) }
+pub const fn read(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::Read, ..write(mint) }
 }
 
-pub const fn also(mint: Mint) -> Action {
-    Action { act: Act::Also, ..write(mint) }
+pub const fn also(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::WriteOther, ..write(mint) }
 }
 
-pub const fn stamped(stamp: Stamp) -> Action {
-    Action { act: Act::Write, who: Who::One(A), stamp, at: At::First, expect: Expect::Ready }
+pub const fn stamped(stamp: TokenHeaders) -> Step {
+    Step {
+        act: StepKind::Write,
+        who: KeySelector::One(A),
+        stamp,
+        at: InstanceChoice::First,
+        expect: Expectation::Ready,
+    }
 }
 
-pub const fn repeat(mint: Mint) -> Action {
-    Action { act: Act::Repeat, ..write(mint) }
+pub const fn repeat(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::Repeat, ..write(mint) }
 }
 
-pub const fn question(mint: Mint) -> Action {
-    Action { act: Act::Question, ..write(mint) }
+pub const fn question(mint: SyntheticToken) -> Step {
+    Step { act: StepKind::Question, ..write(mint) }
 }
 
-pub const fn crash() -> Action {
-    Action { act: Act::Crash, ..stamped(Stamp::Absent) }
+pub const fn crash() -> Step {
+    Step { act: StepKind::Crash, ..stamped(TokenHeaders::Absent) }
 }
 
-pub const fn wait() -> Action {
-    Action { act: Act::Wait, ..stamped(Stamp::Absent) }
+pub const fn wait() -> Step {
+    Step { act: StepKind::Wait, ..stamped(TokenHeaders::Absent) }
 }
 
-impl Action {
+impl Step {
     #[must_use]
     pub const fn on(self, key: usize) -> Self {
-        Self { who: Who::One(key), ..self }
+        Self { who: KeySelector::One(key), ..self }
     }
 
     #[must_use]
     pub const fn both(self, key: usize, other: usize) -> Self {
-        Self { who: Who::Both(key, other), ..self }
+        Self { who: KeySelector::Both(key, other), ..self }
     }
 
     #[must_use]
     pub const fn elsewhere(self) -> Self {
-        Self { at: At::Second, ..self }
+        Self { at: InstanceChoice::Second, ..self }
     }
 
     #[must_use]
-    pub const fn is(self, expect: Expect) -> Self {
+    pub const fn is(self, expect: Expectation) -> Self {
         Self { expect, ..self }
     }
 }

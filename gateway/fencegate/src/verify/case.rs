@@ -1,28 +1,28 @@
 //! A case: how it is played, what it needs, and what a failure means.
 
 use super::{
-    action::Action,
-    service::{Deadlines, FieldNames, Reach, Service, Sharing},
-    stamp::Form,
+    action::Step,
+    service::{DeadlineSupport, FieldNameForm, KeysPerRequest, Service, Sharing},
+    stamp::ComparedField,
 };
 
 /// One question to the service.
 #[derive(Debug)]
 pub struct Case {
-    pub group: Group,
+    pub group: CaseGroup,
     /// One word or a few with dashes; unique.
     pub name: &'static str,
     /// The behaviour of a service that passes.
     pub title: &'static str,
-    pub needs: &'static [Need],
-    pub play: Play,
+    pub needs: &'static [Requirement],
+    pub play: Scenario,
     /// The damage if the service fails.
     pub money: &'static str,
     pub mend: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
+pub enum CaseGroup {
     Order,
     Forged,
     Width,
@@ -37,7 +37,7 @@ pub enum Group {
 
 /// What a case needs and not every service has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum Requirement {
     Tokens,
     Numbers,
     Body,
@@ -48,7 +48,7 @@ pub enum Need {
     Slow,
     Instances,
     Restart,
-    Also,
+    OtherWrite,
     Remember,
     /// The service claims to refuse what comes too late.
     NotAfter,
@@ -60,19 +60,19 @@ pub enum Need {
 
 /// How a case is played.
 #[derive(Debug, Clone, Copy)]
-pub enum Play {
-    Steps(&'static [Action]),
+pub enum Scenario {
+    Steps(&'static [Step]),
     /// The same, and all requests and questions are about one operation.
-    OneOperation(&'static [Action]),
+    OneOperation(&'static [Step]),
     /// Texts in the place of a token, and of a number.
-    Hostile {
+    Malformed {
         token: &'static [&'static str],
         number: &'static [&'static str],
     },
     /// One token, presented several times at the same moment.
-    AtOnce(Spread),
+    Concurrent(InstanceSpread),
     /// A newer write and older ones, at the same moment.
-    Overtaken(Spread),
+    Overtaken(InstanceSpread),
     /// An older write that takes long, and a newer one meanwhile.
     Slow,
     /// Many writers, some of them stale.
@@ -82,19 +82,19 @@ pub enum Play {
     /// Two keys, taken in both orders.
     Crossed,
     /// A crash with writes under way.
-    Cut,
+    CrashMidWrite,
 }
 
 /// The instances that take part in a race.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spread {
+pub enum InstanceSpread {
     /// The first one alone.
-    Here,
+    OneInstance,
     /// The first two.
-    Across,
+    TwoInstances,
 }
 
-impl Group {
+impl CaseGroup {
     pub fn word(self) -> &'static str {
         match self {
             Self::Order => "order",
@@ -122,23 +122,23 @@ impl Case {
     }
 }
 
-impl Need {
+impl Requirement {
     fn met(self, service: &Service) -> bool {
         match self {
-            Self::Tokens => service.fields.form == Form::Token,
-            Self::Numbers => service.fields.form == Form::Number,
+            Self::Tokens => service.fields.form == ComparedField::Token,
+            Self::Numbers => service.fields.form == ComparedField::Number,
             Self::Body => service.write.has_body(),
-            Self::Several => service.reach == Reach::Several,
+            Self::Several => service.reach == KeysPerRequest::Several,
             Self::TwoPlaces => service.write.names_two_keys(),
             Self::Shared => service.sharing == Sharing::TwoMarks,
             Self::Slow => service.slow.is_some(),
             Self::Instances => service.instances.len() > 1,
             Self::Restart => service.restart.is_some(),
-            Self::Also => service.also.is_some(),
+            Self::OtherWrite => service.also.is_some(),
             Self::Remember => service.remember.is_some(),
-            Self::NotAfter => service.deadlines == Deadlines::Enforced,
+            Self::NotAfter => service.deadlines == DeadlineSupport::Enforced,
             Self::Probe => service.probe.is_some(),
-            Self::Spelled => service.names == FieldNames::Spelled,
+            Self::Spelled => service.names == FieldNameForm::Spelled,
         }
     }
 
@@ -154,7 +154,7 @@ impl Need {
             Self::Shared => "it claims one mark only: `--shared` claims one for reads as well",
             Self::Slow => "no slow path is known: `--slow-request` names one",
             Self::Instances => "one instance is known: name a second URL of the same service",
-            Self::Also => "one kind of request is known: `--also` names another one about the same key",
+            Self::OtherWrite => "one kind of request is known: `--also` names another one about the same key",
             Self::Remember => "nobody has said how long marks are kept: `--remember` waits for it",
             Self::NotAfter => "it does not claim to refuse what comes too late: `--not-after` does",
             Self::Probe => "nobody has said where it is asked what became of an operation: `--probe` does",

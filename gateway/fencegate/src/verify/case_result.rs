@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaseResult {
-    Passed(Proof),
+    Passed(PassStrength),
     Failed(String),
     /// No fault was seen, but the case did not prove that there is none.
     Undecided(String),
@@ -15,7 +15,7 @@ pub enum CaseResult {
 /// How strong a pass is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Proof {
+pub enum PassStrength {
     /// Answers and effects agree.
     Effects,
     /// Only the answers of the service were seen.
@@ -24,21 +24,21 @@ pub enum Proof {
 
 /// Why a case has not passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wrong {
+pub enum CaseError {
     Failed(String),
     Undecided(String),
 }
 
 /// One step of a case, as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Event {
+pub struct StepRecord {
     pub sent: String,
     pub came: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }
 
-impl Wrong {
+impl CaseError {
     pub fn failed<T>(why: impl Into<String>) -> Result<T, Self> {
         Err(Self::Failed(why.into()))
     }
@@ -49,11 +49,11 @@ impl Wrong {
 }
 
 impl CaseResult {
-    pub fn of(outcome: Result<(), Wrong>, proof: Proof) -> Self {
+    pub fn of(outcome: Result<(), CaseError>, proof: PassStrength) -> Self {
         match outcome {
             Ok(()) => Self::Passed(proof),
-            Err(Wrong::Failed(why)) => Self::Failed(why),
-            Err(Wrong::Undecided(why)) => Self::Undecided(why),
+            Err(CaseError::Failed(why)) => Self::Failed(why),
+            Err(CaseError::Undecided(why)) => Self::Undecided(why),
         }
     }
 

@@ -6,24 +6,24 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{
-    socket::Answer,
-    template::{Fillings, Template},
+    socket::ServiceResponse,
+    template::{Template, TemplateValues},
 };
 
 /// Where effects can be seen.
 #[derive(Debug, Clone)]
-pub enum Sight {
+pub enum EffectSource {
     /// Nowhere: only the answers of the service are known.
     Answers,
     /// In the answer to this request.
-    Observe { ask: Template, pick: Pick },
+    Observe { ask: Template, pick: EffectSelector },
     /// In a file with a line per effect, which contains the key.
     File(PathBuf),
 }
 
 /// The part of an answer that shows effects.
 #[derive(Debug, Clone)]
-pub enum Pick {
+pub enum EffectSelector {
     /// The whole answer: it changes, or it does not.
     Whole,
     /// The value at a JSON pointer. A number changes by the same amount with each effect.
@@ -45,7 +45,7 @@ pub enum Reading {
 
 /// The change of the level by one effect, learned from accepted requests that came one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scale {
+pub struct EffectUnit {
     unit: i128,
     /// The level before the first effect.
     origin: i128,
@@ -53,31 +53,31 @@ pub struct Scale {
 
 /// The change between two readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum EffectChange {
     Effects(i128),
     /// At least one effect.
-    Some,
+    AtLeastOne,
     /// No number of effects explains the change.
-    Strange(String),
+    Inconsistent(String),
 }
 
-impl Sight {
+impl EffectSource {
     pub fn sees(&self) -> bool {
         !matches!(self, Self::Answers)
     }
 }
 
-impl Pick {
+impl EffectSelector {
     /// # Errors
     /// The expression is malformed.
     pub fn count(expression: &str) -> Result<Self, regex::Error> {
-        Regex::new(&Fillings { key: "k", other: "o", operation: "" }.fill(expression))?;
+        Regex::new(&TemplateValues { key: "k", other: "o", operation: "" }.fill(expression))?;
         Ok(Self::Count(expression.to_owned()))
     }
 
     /// # Errors
     /// The answer cannot be read in this way.
-    pub fn read(&self, answer: &Answer, places: &Fillings<'_>) -> Result<Reading, String> {
+    pub fn read(&self, answer: &ServiceResponse, places: &TemplateValues<'_>) -> Result<Reading, String> {
         match answer.status.as_u16() {
             200..=299 => {}
             404 => return Ok(Reading::Nothing),
@@ -129,7 +129,7 @@ fn level(text: &str) -> Option<Reading> {
     Some(Reading::Level(if negative { -millionths } else { millionths }))
 }
 
-impl Scale {
+impl EffectUnit {
     /// Learned from readings before any effect, after one and after two; `None` if the two effects differ.
     pub fn learned(before: &Reading, one: &Reading, two: &Reading) -> Option<Self> {
         let (Reading::Level(one), Reading::Level(two)) = (one, two) else { return None };
@@ -143,53 +143,55 @@ impl Scale {
 }
 
 impl Reading {
-    pub fn until(&self, later: &Self, scale: Option<Scale>) -> Change {
+    pub fn until(&self, later: &Self, scale: Option<EffectUnit>) -> EffectChange {
         if self == later {
-            return Change::Effects(0);
+            return EffectChange::Effects(0);
         }
         match (self, later, scale) {
-            (Self::Count(before), Self::Count(after), _) => Change::Effects(after - before),
+            (Self::Count(before), Self::Count(after), _) => EffectChange::Effects(after - before),
             (Self::Level(before), Self::Level(after), Some(scale)) => scale.effects(*before, *after),
             (Self::Nothing, Self::Level(after), Some(scale)) => scale.effects(scale.origin, *after),
-            _ => Change::Some,
+            _ => EffectChange::AtLeastOne,
         }
     }
 }
 
-impl Scale {
-    fn effects(self, before: i128, after: i128) -> Change {
+impl EffectUnit {
+    fn effects(self, before: i128, after: i128) -> EffectChange {
         let change = after - before;
         if change % self.unit == 0 {
             // Both sides of a transfer change by the same amount, one up and one down.
-            Change::Effects((change / self.unit).abs())
+            EffectChange::Effects((change / self.unit).abs())
         } else {
             let told = |millionths: i128| millionths as f64 / 1e6;
-            Change::Strange(format!("from {} to {}", told(before), told(after)))
+            EffectChange::Inconsistent(format!("from {} to {}", told(before), told(after)))
         }
     }
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for EffectChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Effects(0) => f.write_str("no effect"),
             Self::Effects(1) => f.write_str("one effect"),
             Self::Effects(many) => write!(f, "{many} effects"),
-            Self::Some => f.write_str("an effect"),
-            Self::Strange(how) => write!(f, "a change that is no multiple of one effect, {how}"),
+            Self::AtLeastOne => f.write_str("an effect"),
+            Self::Inconsistent(how) => write!(f, "a change that is no multiple of one effect, {how}"),
         }
     }
 }
 
-impl std::fmt::Display for Sight {
+impl std::fmt::Display for EffectSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Answers => {
                 f.write_str("effects are not seen: what the service answers is all that is judged")
             }
-            Self::Observe { ask, pick: Pick::Whole } => write!(f, "effects are seen by {ask}"),
-            Self::Observe { ask, pick: Pick::Pointer(at) } => write!(f, "effects are seen by {ask} at {at}"),
-            Self::Observe { ask, pick: Pick::Count(what) } => {
+            Self::Observe { ask, pick: EffectSelector::Whole } => write!(f, "effects are seen by {ask}"),
+            Self::Observe { ask, pick: EffectSelector::Pointer(at) } => {
+                write!(f, "effects are seen by {ask} at {at}")
+            }
+            Self::Observe { ask, pick: EffectSelector::Count(what) } => {
                 write!(f, "effects are counted by {ask}, matches of {what}")
             }
             Self::File(file) => write!(f, "effects are counted in {}", file.display()),
@@ -204,15 +206,16 @@ mod tests {
 
     use super::*;
 
-    fn read(pick: &Pick, status: u16, body: &'static str) -> Result<Reading, String> {
+    fn read(pick: &EffectSelector, status: u16, body: &'static str) -> Result<Reading, String> {
         let status = StatusCode::from_u16(status).expect("a status");
-        let answer = Answer { status, fields: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
-        pick.read(&answer, &Fillings { key: "k-1", other: "", operation: "" })
+        let answer =
+            ServiceResponse { status, fields: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
+        pick.read(&answer, &TemplateValues { key: "k-1", other: "", operation: "" })
     }
 
     #[test]
     fn a_pointer_finds_numbers_also_in_text() {
-        let pick = Pick::Pointer("/balance".to_owned());
+        let pick = EffectSelector::Pointer("/balance".to_owned());
         for body in [r#"{"balance":99.5}"#, r#"{"balance":"99.50"}"#] {
             assert_eq!(read(&pick, 200, body), Ok(Reading::Level(99_500_000)));
         }
@@ -224,22 +227,22 @@ mod tests {
 
     #[test]
     fn matches_are_counted_for_the_key_that_is_meant() {
-        let pick = Pick::count(r#""key":"{key}""#).expect("an expression");
+        let pick = EffectSelector::count(r#""key":"{key}""#).expect("an expression");
         let body = r#"[{"key":"k-1"},{"key":"k-2"},{"key":"k-1"}]"#;
         assert_eq!(read(&pick, 200, body), Ok(Reading::Count(2)));
-        assert!(Pick::count("(").is_err());
+        assert!(EffectSelector::count("(").is_err());
     }
 
     #[test]
     fn effects_are_told_from_levels_once_the_scale_is_known() {
         let at = Reading::Level;
-        let scale = Scale::learned(&at(1000), &at(900), &at(800));
-        assert_eq!(at(800).until(&at(600), scale), Change::Effects(2));
-        assert_eq!(at(800).until(&at(900), scale), Change::Effects(1));
-        assert!(matches!(at(800).until(&at(750), scale), Change::Strange(_)));
-        assert_eq!(Reading::Nothing.until(&at(900), scale), Change::Effects(1));
-        assert_eq!(at(800).until(&at(600), None), Change::Some);
-        assert_eq!(Scale::learned(&at(1000), &at(900), &at(850)), None);
-        assert_eq!(Scale::learned(&at(1000), &at(1000), &at(1000)), None);
+        let scale = EffectUnit::learned(&at(1000), &at(900), &at(800));
+        assert_eq!(at(800).until(&at(600), scale), EffectChange::Effects(2));
+        assert_eq!(at(800).until(&at(900), scale), EffectChange::Effects(1));
+        assert!(matches!(at(800).until(&at(750), scale), EffectChange::Inconsistent(_)));
+        assert_eq!(Reading::Nothing.until(&at(900), scale), EffectChange::Effects(1));
+        assert_eq!(at(800).until(&at(600), None), EffectChange::AtLeastOne);
+        assert_eq!(EffectUnit::learned(&at(1000), &at(900), &at(850)), None);
+        assert_eq!(EffectUnit::learned(&at(1000), &at(1000), &at(1000)), None);
     }
 }

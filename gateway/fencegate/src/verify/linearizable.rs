@@ -2,24 +2,25 @@
 //! executed them?
 
 use super::{
-    case_result::Wrong,
-    shot::{Came, Shot},
-    stamp::{Form, Mint},
+    case_result::CaseError,
+    shot::{RequestOutcome, SentRequest},
+    stamp::{ComparedField, SyntheticToken},
 };
 
 /// `shots` are all writes of one key, beginning with the first.
-pub fn judge(shots: &[Shot], form: Form) -> Result<(), Wrong> {
-    let accepted: Vec<&Shot> = shots.iter().filter(|shot| matches!(shot.came, Came::Accepted(_))).collect();
+pub fn judge(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
+    let accepted: Vec<&SentRequest> =
+        shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).collect();
     stale(&accepted, form)?;
-    if form == Form::Token {
+    if form == ComparedField::Token {
         twice(&accepted)?;
     }
     in_vain(shots, form)?;
-    let odd = |shot: &&Shot| !matches!(shot.came, Came::Accepted(_) | Came::Stale);
-    let odd: Vec<&Shot> = shots.iter().filter(odd).collect();
+    let odd = |shot: &&SentRequest| !matches!(shot.came, RequestOutcome::Accepted(_) | RequestOutcome::Stale);
+    let odd: Vec<&SentRequest> = shots.iter().filter(odd).collect();
     match odd.first() {
         None => Ok(()),
-        Some(first) => Wrong::undecided(format!(
+        Some(first) => CaseError::undecided(format!(
             "{} of {} were neither done nor stale, so nobody knows what became of them; the first, `{}`, got {}. A \
              service tries a transaction again that its database has ended for the sake of another one",
             odd.len(),
@@ -31,11 +32,11 @@ pub fn judge(shots: &[Shot], form: Form) -> Result<(), Wrong> {
 }
 
 /// Fails if an older write was let in after a newer one had been answered before the older was sent.
-fn stale(accepted: &[&Shot], form: Form) -> Result<(), Wrong> {
+fn stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), CaseError> {
     for (older, mint) in tokens(accepted) {
         for (newer, other) in tokens(accepted) {
             if form.is_stale(mint, other) && newer.ended < older.began {
-                return Wrong::failed(format!(
+                return CaseError::failed(format!(
                     "`{}` was let in although `{}` had been, {:?} before",
                     older.sent,
                     newer.sent,
@@ -47,25 +48,29 @@ fn stale(accepted: &[&Shot], form: Form) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn twice(accepted: &[&Shot]) -> Result<(), Wrong> {
+fn twice(accepted: &[&SentRequest]) -> Result<(), CaseError> {
     for (number, (one, mint)) in tokens(accepted).enumerate() {
         let same = tokens(accepted).skip(number + 1).filter(|(_, other)| *other == mint).count();
         if same > 0 {
-            return Wrong::failed(format!("`{}` was let in {} times under one token", one.sent, same + 1));
+            return CaseError::failed(format!(
+                "`{}` was let in {} times under one token",
+                one.sent,
+                same + 1
+            ));
         }
     }
     Ok(())
 }
 
 /// Fails if a write was refused as stale although nothing newer can have been done before its refusal.
-fn in_vain(shots: &[Shot], form: Form) -> Result<(), Wrong> {
-    let all: Vec<&Shot> = shots.iter().collect();
-    for (refused, mint) in tokens(&all).filter(|(shot, _)| shot.came == Came::Stale) {
-        let reason = |(other, newer): (&Shot, _)| {
+fn in_vain(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
+    let all: Vec<&SentRequest> = shots.iter().collect();
+    for (refused, mint) in tokens(&all).filter(|(shot, _)| shot.came == RequestOutcome::Stale) {
+        let reason = |(other, newer): (&SentRequest, _)| {
             other.came.may_have_been_done() && form.is_stale(mint, newer) && other.began <= refused.ended
         };
         if !tokens(&all).any(reason) {
-            return Wrong::failed(format!(
+            return CaseError::failed(format!(
                 "`{}` was refused as stale, and nothing newer had been done",
                 refused.sent
             ));
@@ -74,7 +79,7 @@ fn in_vain(shots: &[Shot], form: Form) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn tokens<'a>(shots: &[&'a Shot]) -> impl Iterator<Item = (&'a Shot, Mint)> {
+fn tokens<'a>(shots: &[&'a SentRequest]) -> impl Iterator<Item = (&'a SentRequest, SyntheticToken)> {
     shots.iter().filter_map(|shot| Some((*shot, shot.mint?)))
 }
 
@@ -88,9 +93,9 @@ mod tests {
     use super::*;
     use crate::verify::stamp::epoch;
 
-    fn shot(mint: Mint, began: u64, ended: u64, came: Came) -> Shot {
+    fn shot(mint: SyntheticToken, began: u64, ended: u64, came: RequestOutcome) -> SentRequest {
         let at = |ms| *ORIGIN.get_or_init(Instant::now) + Duration::from_millis(ms);
-        Shot {
+        SentRequest {
             sent: format!("{mint:?}"),
             mint: Some(mint),
             began: at(began),
@@ -101,41 +106,41 @@ mod tests {
     }
 
     static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    const YES: Came = Came::Accepted(200);
+    const YES: RequestOutcome = RequestOutcome::Accepted(200);
 
-    fn fails(shots: &[Shot], form: Form) -> bool {
-        matches!(judge(shots, form), Err(Wrong::Failed(_)))
+    fn fails(shots: &[SentRequest], form: ComparedField) -> bool {
+        matches!(judge(shots, form), Err(CaseError::Failed(_)))
     }
 
     #[test]
     fn an_older_one_after_a_newer_one_fails_and_beside_it_may_have_come_first() {
-        for form in [Form::Token, Form::Number] {
+        for form in [ComparedField::Token, ComparedField::Number] {
             let newer = shot(epoch(6), 0, 10, YES);
             assert!(fails(&[newer.clone(), shot(epoch(5), 11, 20, YES)], form));
             assert_eq!(judge(&[newer.clone(), shot(epoch(5), 9, 20, YES)], form), Ok(()));
-            assert_eq!(judge(&[newer, shot(epoch(5), 9, 20, Came::Stale)], form), Ok(()));
+            assert_eq!(judge(&[newer, shot(epoch(5), 9, 20, RequestOutcome::Stale)], form), Ok(()));
         }
     }
 
     #[test]
     fn a_token_is_good_once_and_a_number_is_not() {
         let both = [shot(epoch(6), 0, 10, YES), shot(epoch(6), 5, 10, YES)];
-        assert!(fails(&both, Form::Token));
-        assert_eq!(judge(&both, Form::Number), Ok(()));
+        assert!(fails(&both, ComparedField::Token));
+        assert_eq!(judge(&both, ComparedField::Number), Ok(()));
     }
 
     #[test]
     fn who_refuses_has_to_have_a_reason() {
-        let refused = shot(epoch(5), 5, 10, Came::Stale);
-        assert!(fails(std::slice::from_ref(&refused), Form::Token));
+        let refused = shot(epoch(5), 5, 10, RequestOutcome::Stale);
+        assert!(fails(std::slice::from_ref(&refused), ComparedField::Token));
         assert!(
-            fails(&[refused.clone(), shot(epoch(6), 11, 12, YES)], Form::Token),
+            fails(&[refused.clone(), shot(epoch(6), 11, 12, YES)], ComparedField::Token),
             "it came too late to be one"
         );
-        assert!(fails(&[refused.clone(), shot(epoch(4), 0, 2, YES)], Form::Token));
-        let perhaps = shot(epoch(6), 0, 2, Came::Silence(String::new()));
-        let judged = judge(&[refused, perhaps], Form::Token);
-        assert!(matches!(judged, Err(Wrong::Undecided(_))), "{judged:?}");
+        assert!(fails(&[refused.clone(), shot(epoch(4), 0, 2, YES)], ComparedField::Token));
+        let perhaps = shot(epoch(6), 0, 2, RequestOutcome::TimedOut(String::new()));
+        let judged = judge(&[refused, perhaps], ComparedField::Token);
+        assert!(matches!(judged, Err(CaseError::Undecided(_))), "{judged:?}");
     }
 
     proptest! {
@@ -145,15 +150,15 @@ mod tests {
             all in proptest::collection::vec((1_u64..9, 0_u64..50, 0_u64..50, 0_u64..50), 1..20),
             numbers: bool,
         ) {
-            let form = if numbers { Form::Number } else { Form::Token };
+            let form = if numbers { ComparedField::Number } else { ComparedField::Token };
             let mut order: Vec<_> = all.iter().map(|&(e, at, before, after)| (at, e, before, after)).collect();
             order.sort_unstable();
-            let mut mark: Option<Mint> = None;
+            let mut mark: Option<SyntheticToken> = None;
             let mut shots = Vec::new();
             for (at, e, before, after) in order {
                 let mint = epoch(e);
                 let came = match mark {
-                    Some(mark) if form.is_stale(mint, mark) => Came::Stale,
+                    Some(mark) if form.is_stale(mint, mark) => RequestOutcome::Stale,
                     _ => YES,
                 };
                 if came == YES {

@@ -8,43 +8,43 @@ use std::time::Duration;
 
 use super::{
     case::Case,
-    case_result::{CaseResult, Event},
+    case_result::{CaseResult, StepRecord},
 };
 
 /// The result of one case.
 #[derive(Debug)]
-pub struct Played {
+pub struct CaseReport {
     pub case: &'static Case,
     pub verdict: CaseResult,
-    pub events: Vec<Event>,
+    pub events: Vec<StepRecord>,
     pub took: Duration,
 }
 
 /// The results of all cases.
 #[derive(Debug)]
 pub struct VerifyReport {
-    pub entries: Vec<Played>,
+    pub entries: Vec<CaseReport>,
     pub took: Duration,
 }
 
 /// The number of cases with each result.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub struct ResultCounts {
     pub passed: usize,
     pub failed: usize,
     pub undecided: usize,
     pub skipped: usize,
 }
 
-impl Played {
+impl CaseReport {
     pub fn skipped(case: &'static Case, why: String) -> Self {
         Self { case, verdict: CaseResult::Skipped(why), events: Vec::new(), took: Duration::ZERO }
     }
 }
 
 impl VerifyReport {
-    pub fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    pub fn counts(&self) -> ResultCounts {
+        let mut counts = ResultCounts::default();
         for entry in &self.entries {
             *match entry.verdict {
                 CaseResult::Passed(_) => &mut counts.passed,
@@ -57,7 +57,7 @@ impl VerifyReport {
     }
 }
 
-impl std::fmt::Display for Counts {
+impl std::fmt::Display for ResultCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { passed, failed, undecided, skipped } = self;
         write!(f, "{passed} passed, {failed} failed, {undecided} undecided, {skipped} skipped")

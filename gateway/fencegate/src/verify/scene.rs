@@ -9,30 +9,30 @@ use tokio::{
 };
 
 use super::{
-    case_result::{Event, Wrong},
-    effects::{self, Change, Reading, Scale, Sight},
-    service::{Deadlines, Service},
-    shot::{Came, Shot},
-    socket::{Socket, Unanswered},
-    stamp::{Mint, Stamp},
-    template::{Filled, Fillings, Template},
+    case_result::{CaseError, StepRecord},
+    effects::{self, EffectChange, EffectSource, EffectUnit, Reading},
+    service::{DeadlineSupport, Service},
+    shot::{RequestOutcome, SentRequest},
+    socket::{Connection, RequestError},
+    stamp::{SyntheticToken, TokenHeaders},
+    template::{RenderedRequest, Template, TemplateValues},
 };
 use crate::headers::{FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_OUTCOME};
 
 /// The service under test, and what was learned about it so far.
-pub struct Scene<'a> {
+pub struct TestContext<'a> {
     pub service: &'a Service,
     /// The beginning of all keys of this run.
     run: String,
     next: Cell<u32>,
     /// How long a write takes.
     pub pace: Duration,
-    pub scale: Option<Scale>,
+    pub scale: Option<EffectUnit>,
 }
 
 /// The keys of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keys {
+pub struct TestKeys {
     pub key: String,
     /// The value of `{other}`.
     pub other: String,
@@ -42,10 +42,10 @@ pub struct Keys {
 
 /// A request to send.
 #[derive(Debug, Clone, Copy)]
-pub struct Aim<'a> {
-    pub ask: Ask,
-    pub keys: &'a Keys,
-    pub stamp: Stamp,
+pub struct RequestSpec<'a> {
+    pub ask: RequestKind,
+    pub keys: &'a TestKeys,
+    pub stamp: TokenHeaders,
     /// The index of the instance.
     pub at: usize,
     /// The value of `{operation}`. Default: a new one.
@@ -53,28 +53,28 @@ pub struct Aim<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum RequestKind {
     Write,
     /// The write that takes long.
     Slow,
     /// The write of another kind.
-    Also,
+    WriteOther,
     Read,
 }
 
 /// A request with its connection, before it is sent.
-pub struct Ready {
-    socket: Result<Socket, Unanswered>,
-    filled: Filled,
+pub struct PreparedRequest {
+    socket: Result<Connection, RequestError>,
+    filled: RenderedRequest,
     sent: String,
-    mint: Option<Mint>,
+    mint: Option<SyntheticToken>,
     patience: Duration,
 }
 
 /// The name of the operation, as a guard sends it with a question.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-impl<'a> Scene<'a> {
+impl<'a> TestContext<'a> {
     pub fn new(service: &'a Service, run: String) -> Self {
         Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None }
     }
@@ -87,38 +87,38 @@ impl<'a> Scene<'a> {
     }
 
     /// An unused key, with a second one if the request names two.
-    pub fn fresh(&self) -> Keys {
+    pub fn fresh(&self) -> TestKeys {
         self.about(self.name(), self.name())
     }
 
     /// Two given keys, used or unused.
-    pub fn about(&self, key: String, other: String) -> Keys {
+    pub fn about(&self, key: String, other: String) -> TestKeys {
         let both = self.service.write.names_two_keys();
         self.listing(key, other, both)
     }
 
     /// A request that lists both keys, even if it names only one.
-    pub fn about_both(&self, key: String, other: String) -> Keys {
+    pub fn about_both(&self, key: String, other: String) -> TestKeys {
         self.listing(key, other, true)
     }
 
-    fn listing(&self, key: String, other: String, both: bool) -> Keys {
+    fn listing(&self, key: String, other: String, both: bool) -> TestKeys {
         let called = |key: &str| self.service.fencing_key.replace("{key}", key);
         let mut listed = vec![called(&key)];
         if both {
             listed.push(called(&other));
             listed.sort();
         }
-        Keys { listed: listed.join(", "), key, other }
+        TestKeys { listed: listed.join(", "), key, other }
     }
 
     /// Sends a write and returns its answer.
-    pub async fn write(&self, keys: &Keys, mint: Mint) -> Shot {
-        let stamp = Stamp::Whole(mint);
-        self.send(Aim { ask: Ask::Write, keys, stamp, at: 0, operation: None }).await
+    pub async fn write(&self, keys: &TestKeys, mint: SyntheticToken) -> SentRequest {
+        let stamp = TokenHeaders::Whole(mint);
+        self.send(RequestSpec { ask: RequestKind::Write, keys, stamp, at: 0, operation: None }).await
     }
 
-    pub async fn send(&self, aim: Aim<'_>) -> Shot {
+    pub async fn send(&self, aim: RequestSpec<'_>) -> SentRequest {
         self.ready(aim).await.fire().await
     }
 
@@ -126,9 +126,9 @@ impl<'a> Scene<'a> {
     ///
     /// # Panics
     /// If nobody has said how to ask. Only cases that need a probe do.
-    pub async fn question(&self, operation: &str, stamp: Stamp, at: usize) -> Shot {
+    pub async fn question(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
         let probe = self.service.probe.as_ref().expect("the case needs it");
-        let mut filled = probe.ask.filled(&Fillings { operation, ..Fillings::default() });
+        let mut filled = probe.ask.filled(&TemplateValues { operation, ..TemplateValues::default() });
         let stamp = stamp.fields(&self.service.fields);
         let token = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
         filled.fields.extend(stamp);
@@ -136,18 +136,18 @@ impl<'a> Scene<'a> {
         filled.fields.push((IDEMPOTENCY_KEY, name));
         let socket = self.service.instances[at % self.service.instances.len()].open().await;
         let sent = format!("{} {}, {token}", filled.method, filled.target);
-        Ready { socket, filled, sent, mint: None, patience: self.service.patience }.fire().await
+        PreparedRequest { socket, filled, sent, mint: None, patience: self.service.patience }.fire().await
     }
 
     /// Connects without sending.
-    pub async fn ready(&self, aim: Aim<'_>) -> Ready {
+    pub async fn ready(&self, aim: RequestSpec<'_>) -> PreparedRequest {
         let template = self.template(aim.ask);
         let operation = aim.operation.map_or_else(|| format!("op-{}", self.name()), str::to_owned);
-        let places = Fillings { key: &aim.keys.key, other: &aim.keys.other, operation: &operation };
+        let places = TemplateValues { key: &aim.keys.key, other: &aim.keys.other, operation: &operation };
         let mut filled = template.filled(&places);
         let stamp = aim.stamp.fields(&self.service.fields);
         let shown = stamp.iter().map(shown).collect::<Vec<_>>().join(", ");
-        let mode = if aim.ask == Ask::Read { "shared" } else { "exclusive" };
+        let mode = if aim.ask == RequestKind::Read { "shared" } else { "exclusive" };
         filled.fields.extend(stamp);
         let not_after = self.not_after(aim.stamp);
         let deadline = not_after.iter().map(|field| format!(", {}", self::shown(field))).collect::<String>();
@@ -158,14 +158,14 @@ impl<'a> Scene<'a> {
         let socket = self.service.instances[aim.at % self.service.instances.len()].open().await;
         let token = if shown.is_empty() { "without a token" } else { &shown };
         let sent = format!("{} {}, {token}{deadline}", filled.method, filled.target);
-        Ready { socket, filled, sent, mint: aim.stamp.mint(), patience: self.service.patience }
+        PreparedRequest { socket, filled, sent, mint: aim.stamp.mint(), patience: self.service.patience }
     }
 
     /// `Fencing-Not-After`, where the service claims to look at it.
-    fn not_after(&self, stamp: Stamp) -> Vec<(HeaderName, HeaderValue)> {
+    fn not_after(&self, stamp: TokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let texts = match self.service.deadlines {
-            Deadlines::Enforced => stamp.not_after().texts(),
-            Deadlines::Unclaimed => Vec::new(),
+            DeadlineSupport::Enforced => stamp.not_after().texts(),
+            DeadlineSupport::Unclaimed => Vec::new(),
         };
         let field = |text: String| {
             (
@@ -176,26 +176,26 @@ impl<'a> Scene<'a> {
         texts.into_iter().map(field).collect()
     }
 
-    fn template(&self, ask: Ask) -> &Template {
+    fn template(&self, ask: RequestKind) -> &Template {
         match ask {
-            Ask::Write => &self.service.write,
-            Ask::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
-            Ask::Also => self.service.also.as_ref().unwrap_or(&self.service.write),
-            Ask::Read => &self.service.read,
+            RequestKind::Write => &self.service.write,
+            RequestKind::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
+            RequestKind::WriteOther => self.service.also.as_ref().unwrap_or(&self.service.write),
+            RequestKind::Read => &self.service.read,
         }
     }
 
     /// Reads the effects on the first key; `None` if effects cannot be seen.
-    pub async fn look(&self, keys: &Keys) -> Result<Option<Reading>, Wrong> {
+    pub async fn look(&self, keys: &TestKeys) -> Result<Option<Reading>, CaseError> {
         if self.service.sight.sees() {
             sleep(self.service.settle).await;
         }
-        let blind = |why: String| Wrong::Undecided(format!("effects cannot be seen: {why}"));
+        let blind = |why: String| CaseError::Undecided(format!("effects cannot be seen: {why}"));
         match &self.service.sight {
-            Sight::Answers => Ok(None),
-            Sight::File(file) => effects::lines(file, &keys.key).map(Some).map_err(blind),
-            Sight::Observe { ask, pick } => {
-                let places = Fillings { key: &keys.key, other: &keys.other, operation: "look" };
+            EffectSource::Answers => Ok(None),
+            EffectSource::File(file) => effects::lines(file, &keys.key).map(Some).map_err(blind),
+            EffectSource::Observe { ask, pick } => {
+                let places = TemplateValues { key: &keys.key, other: &keys.other, operation: "look" };
                 let socket = self.service.instances[0].open().await;
                 let socket = socket.map_err(|error| blind(error.to_string()))?;
                 let answer = socket.send(&ask.filled(&places), None, self.service.patience).await;
@@ -206,13 +206,13 @@ impl<'a> Scene<'a> {
     }
 
     /// The change between two readings.
-    pub fn change(&self, before: Option<&Reading>, after: Option<&Reading>) -> Option<Change> {
+    pub fn change(&self, before: Option<&Reading>, after: Option<&Reading>) -> Option<EffectChange> {
         Some(before?.until(after?, self.scale))
     }
 }
 
-impl Ready {
-    pub async fn fire(self) -> Shot {
+impl PreparedRequest {
+    pub async fn fire(self) -> SentRequest {
         let began = Instant::now();
         let answer = match self.socket {
             Ok(socket) => socket.send(&self.filled, None, self.patience).await,
@@ -220,12 +220,12 @@ impl Ready {
         };
         let passed_a_gateway =
             answer.as_ref().is_ok_and(|answer| answer.fields.contains_key(FENCING_OUTCOME));
-        let came = Came::of(answer);
-        Shot { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
+        let came = RequestOutcome::of(answer);
+        SentRequest { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
     }
 
     /// Sends the second half of the body after `until`. The request begins then.
-    pub async fn fire_held(self, until: oneshot::Receiver<()>) -> Shot {
+    pub async fn fire_held(self, until: oneshot::Receiver<()>) -> SentRequest {
         let (told, released) = oneshot::channel();
         let (go, gate) = oneshot::channel();
         let pass_on = async {
@@ -239,7 +239,7 @@ impl Ready {
                 Ok(socket) => socket.send(&self.filled, Some(gate), self.patience).await,
                 Err(unanswered) => Err(unanswered),
             };
-            Came::of(answer)
+            RequestOutcome::of(answer)
         };
         let entered = Instant::now();
         let came = tokio::select! {
@@ -248,13 +248,20 @@ impl Ready {
         };
         let mut released = released;
         let began = released.try_recv().unwrap_or(entered);
-        Shot { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway: false }
+        SentRequest {
+            sent: self.sent,
+            mint: self.mint,
+            began,
+            ended: Instant::now(),
+            came,
+            passed_a_gateway: false,
+        }
     }
 }
 
-impl Shot {
-    pub fn event(&self, effect: Option<&Change>) -> Event {
-        Event {
+impl SentRequest {
+    pub fn event(&self, effect: Option<&EffectChange>) -> StepRecord {
+        StepRecord {
             sent: self.sent.clone(),
             came: self.came.to_string(),
             effect: effect.map(ToString::to_string),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{effects::Sight, socket::Instance, stamp::Fields, template::Template};
+use super::{effects::EffectSource, socket::Instance, stamp::TokenFields, template::Template};
 
 /// A service, as its user describes it.
 pub struct Service {
@@ -14,16 +14,16 @@ pub struct Service {
     pub also: Option<Template>,
     /// A write that takes long, where there is one.
     pub slow: Option<Template>,
-    pub fields: Fields,
+    pub fields: TokenFields,
     /// The gateway's form of a key, with the place `{key}` in it.
     pub fencing_key: String,
     pub sharing: Sharing,
-    pub reach: Reach,
-    pub names: FieldNames,
-    pub deadlines: Deadlines,
+    pub reach: KeysPerRequest,
+    pub names: FieldNameForm,
+    pub deadlines: DeadlineSupport,
     /// The question what became of an operation, if there is one.
     pub probe: Option<Probe>,
-    pub sight: Sight,
+    pub sight: EffectSource,
     /// How long a mark must be known while nobody uses its key.
     pub remember: Option<Duration>,
     /// The pause before effects are read.
@@ -58,7 +58,7 @@ pub enum Sharing {
 
 /// Whether the service refuses what comes after `Fencing-Not-After`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deadlines {
+pub enum DeadlineSupport {
     /// Nothing is known of it. No request has the field.
     Unclaimed,
     /// It claims to. Every request has the field, as a gateway writes it.
@@ -67,14 +67,14 @@ pub enum Deadlines {
 
 /// How many keys a request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum KeysPerRequest {
     One,
     Several,
 }
 
 /// How field names reach the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldNames {
+pub enum FieldNameForm {
     Spelled,
     /// As variables in which `-` and `_` are the same, as in CGI and WSGI.
     Folded,

@@ -3,29 +3,29 @@
 use tokio::time::Instant;
 
 use super::{
-    socket::{Answer, Unanswered},
-    stamp::Mint,
+    socket::{RequestError, ServiceResponse},
+    stamp::SyntheticToken,
 };
 use crate::headers::FENCING_REFUSAL;
 
 /// A request that was sent, or that could not be.
 #[derive(Debug, Clone)]
-pub struct Shot {
+pub struct SentRequest {
     /// Method and target, and the token fields.
     pub sent: String,
     /// The token, if the request has one in the form of a gateway.
-    pub mint: Option<Mint>,
+    pub mint: Option<SyntheticToken>,
     /// The moment from which the service could act on it.
     pub began: Instant,
     pub ended: Instant,
-    pub came: Came,
+    pub came: RequestOutcome,
     /// The answer has `Fencing-Outcome`, which only gateways write.
     pub passed_a_gateway: bool,
 }
 
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Came {
+pub enum RequestOutcome {
     /// 2xx
     Accepted(u16),
     /// 412 with `Fencing-Refusal: stale`
@@ -37,9 +37,9 @@ pub enum Came {
     /// Neither accepted nor refused: 1xx, 3xx or 5xx.
     Unclear(u16, String),
     /// No answer in time. The request may have been executed.
-    Silence(String),
+    TimedOut(String),
     /// The connection ended without an answer. The request may have been executed.
-    HungUp(String),
+    Disconnected(String),
     /// Nothing was sent.
     Unreachable(String),
 }
@@ -47,13 +47,13 @@ pub enum Came {
 /// The most characters of an answer that are reported.
 const EXCERPT: usize = 160;
 
-impl Came {
-    pub fn of(answer: Result<Answer, Unanswered>) -> Self {
+impl RequestOutcome {
+    pub fn of(answer: Result<ServiceResponse, RequestError>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(Unanswered::Unreachable(error)) => return Self::Unreachable(error.to_string()),
-            Err(Unanswered::Broken(why)) => return Self::HungUp(why),
-            Err(late @ Unanswered::Late(_)) => return Self::Silence(late.to_string()),
+            Err(RequestError::Unreachable(error)) => return Self::Unreachable(error.to_string()),
+            Err(RequestError::Broken(why)) => return Self::Disconnected(why),
+            Err(late @ RequestError::Timeout(_)) => return Self::TimedOut(late.to_string()),
         };
         let status = answer.status.as_u16();
         let refusal = answer.fields.get(FENCING_REFUSAL);
@@ -73,17 +73,17 @@ impl Came {
         match self {
             Self::Accepted(status) | Self::Refused(status, _) | Self::Unclear(status, _) => Some(*status),
             Self::Stale | Self::Expired => Some(412),
-            Self::Silence(_) | Self::HungUp(_) | Self::Unreachable(_) => None,
+            Self::TimedOut(_) | Self::Disconnected(_) | Self::Unreachable(_) => None,
         }
     }
 
     /// True if the request may have had an effect.
     pub fn may_have_been_done(&self) -> bool {
-        matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::Silence(_) | Self::HungUp(_))
+        matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::TimedOut(_) | Self::Disconnected(_))
     }
 }
 
-impl std::fmt::Display for Came {
+impl std::fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Accepted(status) => write!(f, "{status}"),
@@ -91,8 +91,8 @@ impl std::fmt::Display for Came {
             Self::Expired => f.write_str("412 with `Fencing-Refusal: expired`"),
             Self::Refused(412, said) => write!(f, "412 without `Fencing-Refusal: stale` {said}"),
             Self::Refused(status, said) | Self::Unclear(status, said) => write!(f, "{status} {said}"),
-            Self::Silence(why) => write!(f, "no answer: {why}"),
-            Self::HungUp(why) => write!(f, "no answer, but the end of the connection: {why}"),
+            Self::TimedOut(why) => write!(f, "no answer: {why}"),
+            Self::Disconnected(why) => write!(f, "no answer, but the end of the connection: {why}"),
             Self::Unreachable(why) => write!(f, "not sent: {why}"),
         }
     }
@@ -112,25 +112,29 @@ mod tests {
 
     use super::*;
 
-    fn came(status: u16, refusal: Option<&'static str>) -> Came {
+    fn came(status: u16, refusal: Option<&'static str>) -> RequestOutcome {
         let mut fields = HeaderMap::new();
         if let Some(refusal) = refusal {
             fields.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
         }
         let status = StatusCode::from_u16(status).expect("a status");
-        Came::of(Ok(Answer { status, fields, body: Bytes::from_static(b"so\r\n\x1b[1m it is") }))
+        RequestOutcome::of(Ok(ServiceResponse {
+            status,
+            fields,
+            body: Bytes::from_static(b"so\r\n\x1b[1m it is"),
+        }))
     }
 
     #[test]
     fn only_412_that_says_so_is_stale() {
-        assert_eq!(came(412, Some("stale")), Came::Stale);
-        assert_eq!(came(412, Some("expired")), Came::Expired);
-        assert!(!Came::Expired.may_have_been_done());
-        assert_eq!(came(412, None), Came::Refused(412, "so [1m it is".into()));
-        assert_eq!(came(412, Some("floor")), Came::Refused(412, "so [1m it is".into()));
-        assert_eq!(came(409, Some("stale")), Came::Refused(409, "so [1m it is".into()));
-        assert_eq!(came(204, Some("stale")), Came::Accepted(204));
-        assert!(matches!(came(500, None), Came::Unclear(500, _)));
+        assert_eq!(came(412, Some("stale")), RequestOutcome::Stale);
+        assert_eq!(came(412, Some("expired")), RequestOutcome::Expired);
+        assert!(!RequestOutcome::Expired.may_have_been_done());
+        assert_eq!(came(412, None), RequestOutcome::Refused(412, "so [1m it is".into()));
+        assert_eq!(came(412, Some("floor")), RequestOutcome::Refused(412, "so [1m it is".into()));
+        assert_eq!(came(409, Some("stale")), RequestOutcome::Refused(409, "so [1m it is".into()));
+        assert_eq!(came(204, Some("stale")), RequestOutcome::Accepted(204));
+        assert!(matches!(came(500, None), RequestOutcome::Unclear(500, _)));
         assert!(came(500, None).may_have_been_done() && !came(412, None).may_have_been_done());
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_http::upstream::tls::Secured;
+use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_process::said::causes;
 use http_body_util::{BodyExt, Limited};
 use hyper::{
@@ -24,7 +24,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 
-use super::template::Filled;
+use super::template::RenderedRequest;
 
 /// The address of an instance.
 #[derive(Debug, Clone)]
@@ -35,18 +35,18 @@ pub struct Instance {
     authority: String,
     /// Stands before every target; empty, or with a slash at its beginning and none at its end.
     base: String,
-    tls: Option<Arc<Secured>>,
+    tls: Option<Arc<UpstreamTls>>,
 }
 
 /// An open connection.
-pub struct Socket {
-    sender: SendRequest<Upload>,
+pub struct Connection {
+    sender: SendRequest<SplitBody>,
     instance: Instance,
 }
 
 /// A complete answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ServiceResponse {
     pub status: StatusCode,
     pub fields: HeaderMap,
     pub body: Bytes,
@@ -54,34 +54,34 @@ pub struct Answer {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum RequestError {
     #[error("cannot be reached: {0}")]
     Unreachable(#[source] io::Error),
     #[error("the connection broke: {0}")]
     Broken(String),
     #[error("no answer within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no address of a service: write `http://host:port` or `https://host`")]
-pub struct BadAddress(String);
+pub struct ParseInstanceError(String);
 
 /// A body that is sent at once, or in two halves with a wait in between.
-pub struct Upload {
+pub struct SplitBody {
     first: Option<Bytes>,
     rest: Option<(oneshot::Receiver<()>, Bytes)>,
 }
 
 /// The most bytes that are read of one answer: a list of all effects may be long.
-const LARGEST: usize = 16 << 20;
-const CONNECT: Duration = Duration::from_secs(5);
+const MAX_RESPONSE_LEN: usize = 16 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Instance {
     /// # Errors
     /// The text is not an `http` or `https` URL with a host.
-    pub fn parse(url: &str, secured: impl FnOnce() -> Arc<Secured>) -> Result<Self, BadAddress> {
-        let bad = || BadAddress(url.to_owned());
+    pub fn parse(url: &str, secured: impl FnOnce() -> Arc<UpstreamTls>) -> Result<Self, ParseInstanceError> {
+        let bad = || ParseInstanceError(url.to_owned());
         let uri: hyper::Uri = url.parse().map_err(|_| bad())?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
         let (port, tls) = match uri.scheme_str() {
@@ -99,12 +99,12 @@ impl Instance {
 
     /// # Errors
     /// [`Unanswered::Unreachable`].
-    pub async fn open(&self) -> Result<Socket, Unanswered> {
+    pub async fn open(&self) -> Result<Connection, RequestError> {
         let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
-        timeout(CONNECT, self.dial()).await.unwrap_or_else(late).map_err(Unanswered::Unreachable)
+        timeout(CONNECT_TIMEOUT, self.dial()).await.unwrap_or_else(late).map_err(RequestError::Unreachable)
     }
 
-    async fn dial(&self) -> io::Result<Socket> {
+    async fn dial(&self) -> io::Result<Connection> {
         let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&self.authority).await?.collect();
         let stream = TcpStream::connect(&*addresses).await?;
         stream.set_nodelay(true)?;
@@ -115,20 +115,20 @@ impl Instance {
                 shaken(TokioIo::new(stream)).await?
             }
         };
-        Ok(Socket { sender, instance: self.clone() })
+        Ok(Connection { sender, instance: self.clone() })
     }
 }
 
 async fn shaken(
     stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-) -> io::Result<SendRequest<Upload>> {
+) -> io::Result<SendRequest<SplitBody>> {
     let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
     // The connection task ends when the sender is dropped. Errors reach whoever waits for the answer.
     tokio::spawn(connection);
     Ok(sender)
 }
 
-impl Socket {
+impl Connection {
     /// Sends one request and closes the connection after the answer. With `until`, the second half of the body waits
     /// for that.
     ///
@@ -136,10 +136,10 @@ impl Socket {
     /// [`Unanswered`]: the request may have had an effect.
     pub async fn send(
         mut self,
-        filled: &Filled,
+        filled: &RenderedRequest,
         until: Option<oneshot::Receiver<()>>,
         limit: Duration,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<ServiceResponse, RequestError> {
         let target = format!("{}{}", self.instance.base, filled.target);
         let mut request = Request::builder().method(&filled.method).uri(target);
         if !filled.fields.iter().any(|(name, _)| name == header::HOST) {
@@ -149,19 +149,19 @@ impl Socket {
             request = request.header(name, value);
         }
         let request =
-            request.body(Upload::of(filled.body.clone(), until)).expect("looked at when it was read");
+            request.body(SplitBody::of(filled.body.clone(), until)).expect("looked at when it was read");
         let exchange = async {
-            let broken = |error: hyper::Error| Unanswered::Broken(causes(&error));
+            let broken = |error: hyper::Error| RequestError::Broken(causes(&error));
             let (head, body) = self.sender.send_request(request).await.map_err(broken)?.into_parts();
-            let body = Limited::new(body, LARGEST).collect().await;
-            let body = body.map_err(|error| Unanswered::Broken(error.to_string()))?.to_bytes();
-            Ok(Answer { status: head.status, fields: head.headers, body })
+            let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
+            let body = body.map_err(|error| RequestError::Broken(error.to_string()))?.to_bytes();
+            Ok(ServiceResponse { status: head.status, fields: head.headers, body })
         };
-        timeout(limit, exchange).await.unwrap_or(Err(Unanswered::Late(limit)))
+        timeout(limit, exchange).await.unwrap_or(Err(RequestError::Timeout(limit)))
     }
 }
 
-impl Upload {
+impl SplitBody {
     fn of(body: Bytes, until: Option<oneshot::Receiver<()>>) -> Self {
         let Some(until) = until else { return Self { first: Some(body), rest: None } };
         let half = body.len() / 2;
@@ -169,7 +169,7 @@ impl Upload {
     }
 }
 
-impl Body for Upload {
+impl Body for SplitBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -203,8 +203,8 @@ impl Body for Upload {
 mod tests {
     use super::*;
 
-    fn none() -> Arc<Secured> {
-        Arc::new(Secured::closed())
+    fn none() -> Arc<UpstreamTls> {
+        Arc::new(UpstreamTls::closed())
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
     #[tokio::test]
     async fn the_second_half_waits() {
         let (go, until) = oneshot::channel();
-        let mut body = Upload::of(Bytes::from_static(b"abcd"), Some(until));
+        let mut body = SplitBody::of(Bytes::from_static(b"abcd"), Some(until));
         assert_eq!(body.size_hint().exact(), Some(4));
         let first = body.frame().await.expect("a frame").expect("never fails");
         assert_eq!(first.into_data().expect("data"), "ab");

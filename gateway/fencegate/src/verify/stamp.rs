@@ -8,7 +8,7 @@ use crate::headers::{FENCING_NUMBER, FENCING_TOKEN};
 
 /// The field that a service compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ComparedField {
     /// The token: a new one must be greater.
     Token,
     /// The number: a new one must not be smaller.
@@ -17,15 +17,15 @@ pub enum Form {
 
 /// The service's names for both fields, and which of them it compares.
 #[derive(Debug, Clone)]
-pub struct Fields {
-    pub form: Form,
+pub struct TokenFields {
+    pub form: ComparedField,
     pub token: HeaderName,
     pub number: HeaderName,
 }
 
 /// A token that no gateway has granted. The derived order of the fields is the order of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mint {
+pub struct SyntheticToken {
     pub epoch: u64,
     pub sequence: u32,
     pub dispatch: u32,
@@ -42,7 +42,7 @@ pub enum Spelling {
 
 /// The moment after which a request must not be begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotAfter {
+pub enum DeadlineField {
     /// An hour from now.
     InTime,
     /// Ten seconds ago: more than clocks should differ.
@@ -55,35 +55,35 @@ pub enum NotAfter {
 
 /// The token fields of a request.
 #[derive(Debug, Clone, Copy)]
-pub enum Stamp {
+pub enum TokenHeaders {
     /// Token and number, as a gateway writes them.
-    Whole(Mint),
+    Whole(SyntheticToken),
     /// The same, with this deadline.
-    Until(Mint, NotAfter),
+    Until(SyntheticToken, DeadlineField),
     /// Neither field.
     Absent,
     /// Only the field that is compared.
-    Alone(Mint),
+    Alone(SyntheticToken),
     /// Only the field that is not compared.
-    Other(Mint),
+    Other(SyntheticToken),
     /// The compared field with this text.
     Text(&'static str),
     /// The compared field twice.
-    Twice(Mint, Mint),
+    Twice(SyntheticToken, SyntheticToken),
     /// The compared field once, with two values.
-    Joined(Mint, Mint),
+    Joined(SyntheticToken, SyntheticToken),
     /// A field with another spelling in place of the compared one.
-    Alias(Spelling, Mint),
+    Alias(Spelling, SyntheticToken),
     /// The compared field, and one with another spelling and another value.
-    Beside(Mint, Spelling, Mint),
+    Beside(SyntheticToken, Spelling, SyntheticToken),
 }
 
 /// The first dispatch of a tenure.
-pub const fn epoch(epoch: u64) -> Mint {
-    Mint { epoch, sequence: 7, dispatch: 1 }
+pub const fn epoch(epoch: u64) -> SyntheticToken {
+    SyntheticToken { epoch, sequence: 7, dispatch: 1 }
 }
 
-impl Mint {
+impl SyntheticToken {
     #[must_use]
     pub const fn dispatch(self, dispatch: u32) -> Self {
         Self { dispatch, ..self }
@@ -98,17 +98,17 @@ impl Mint {
         format!("v1-{:016x}-{:08x}-{:08x}", self.epoch, self.sequence, self.dispatch)
     }
 
-    fn in_form(self, form: Form) -> String {
+    fn in_form(self, form: ComparedField) -> String {
         match form {
-            Form::Token => self.token(),
-            Form::Number => self.epoch.to_string(),
+            ComparedField::Token => self.token(),
+            ComparedField::Number => self.epoch.to_string(),
         }
     }
 }
 
-impl Form {
+impl ComparedField {
     /// True if `one` is stale once `other` was executed.
-    pub fn is_stale(self, one: Mint, other: Mint) -> bool {
+    pub fn is_stale(self, one: SyntheticToken, other: SyntheticToken) -> bool {
         match self {
             Self::Token => one <= other,
             Self::Number => one.epoch < other.epoch,
@@ -116,24 +116,24 @@ impl Form {
     }
 }
 
-impl Default for Fields {
+impl Default for TokenFields {
     fn default() -> Self {
-        Self { form: Form::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
+        Self { form: ComparedField::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
     }
 }
 
-impl Fields {
+impl TokenFields {
     pub fn compared(&self) -> &HeaderName {
         match self.form {
-            Form::Token => &self.token,
-            Form::Number => &self.number,
+            ComparedField::Token => &self.token,
+            ComparedField::Number => &self.number,
         }
     }
 }
 
-impl Stamp {
+impl TokenHeaders {
     /// The token, if the fields have the form of a gateway.
-    pub fn mint(self) -> Option<Mint> {
+    pub fn mint(self) -> Option<SyntheticToken> {
         match self {
             Self::Whole(mint) | Self::Alone(mint) | Self::Until(mint, _) => Some(mint),
             _ => None,
@@ -141,23 +141,23 @@ impl Stamp {
     }
 
     /// The deadline of the request.
-    pub fn not_after(self) -> NotAfter {
+    pub fn not_after(self) -> DeadlineField {
         match self {
             Self::Until(_, not_after) => not_after,
-            _ => NotAfter::InTime,
+            _ => DeadlineField::InTime,
         }
     }
 
     /// The fields in the order in which they are sent.
-    pub fn fields(self, names: &Fields) -> Vec<(HeaderName, HeaderValue)> {
+    pub fn fields(self, names: &TokenFields) -> Vec<(HeaderName, HeaderValue)> {
         let (form, ours) = (names.form, names.compared());
         let (other, other_form) = match form {
-            Form::Token => (&names.number, Form::Number),
-            Form::Number => (&names.token, Form::Token),
+            ComparedField::Token => (&names.number, ComparedField::Number),
+            ComparedField::Number => (&names.token, ComparedField::Token),
         };
-        let compared = |mint: Mint| (ours.clone(), mint.in_form(form));
-        let beside = |mint: Mint| (other.clone(), mint.in_form(other_form));
-        let alias = |spelling: Spelling, mint: Mint| (spelling.of(ours), mint.in_form(form));
+        let compared = |mint: SyntheticToken| (ours.clone(), mint.in_form(form));
+        let beside = |mint: SyntheticToken| (other.clone(), mint.in_form(other_form));
+        let alias = |spelling: Spelling, mint: SyntheticToken| (spelling.of(ours), mint.in_form(form));
         let texts = match self {
             Self::Whole(mint) | Self::Until(mint, _) => vec![compared(mint), beside(mint)],
             Self::Absent => Vec::new(),
@@ -176,7 +176,7 @@ impl Stamp {
     }
 }
 
-impl NotAfter {
+impl DeadlineField {
     /// The texts of the fields, as of now.
     pub fn texts(self) -> Vec<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -206,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    fn said(stamp: Stamp, form: Form) -> Vec<String> {
-        let fields = stamp.fields(&Fields { form, ..Fields::default() });
+    fn said(stamp: TokenHeaders, form: ComparedField) -> Vec<String> {
+        let fields = stamp.fields(&TokenFields { form, ..TokenFields::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
 
@@ -216,39 +216,54 @@ mod tests {
         let mint = epoch(0xAB).dispatch(3);
         let token = Token::new(0xAB, 7, 3).expect("small");
         assert_eq!(mint.token(), token.to_string());
-        assert_eq!(said(Stamp::Whole(mint), Form::Number)[0], format!("fencing-number: {}", token.number()));
+        assert_eq!(
+            said(TokenHeaders::Whole(mint), ComparedField::Number)[0],
+            format!("fencing-number: {}", token.number())
+        );
         assert!(epoch(1).dispatch(9) < epoch(2) && epoch(1) < epoch(1).dispatch(2));
         assert!(epoch(1).sequence(8) > epoch(1).dispatch(9));
     }
 
     #[test]
     fn what_is_compared_decides_which_field_is_spoiled() {
-        for (form, name) in [(Form::Token, "fencing_token"), (Form::Number, "fencing_number")] {
-            assert!(said(Stamp::Alias(Spelling::Underscore, epoch(5)), form)[0].starts_with(name));
+        for (form, name) in
+            [(ComparedField::Token, "fencing_token"), (ComparedField::Number, "fencing_number")]
+        {
+            assert!(said(TokenHeaders::Alias(Spelling::Underscore, epoch(5)), form)[0].starts_with(name));
         }
-        assert_eq!(said(Stamp::Other(epoch(5)), Form::Token), ["fencing-number: 5"]);
-        assert_eq!(said(Stamp::Joined(epoch(5), epoch(6)), Form::Number), ["fencing-number: 5, 6"]);
-        assert!(said(Stamp::Absent, Form::Token).is_empty());
+        assert_eq!(said(TokenHeaders::Other(epoch(5)), ComparedField::Token), ["fencing-number: 5"]);
+        assert_eq!(
+            said(TokenHeaders::Joined(epoch(5), epoch(6)), ComparedField::Number),
+            ["fencing-number: 5, 6"]
+        );
+        assert!(said(TokenHeaders::Absent, ComparedField::Token).is_empty());
     }
 
     #[test]
     fn a_deadline_changes_no_token_and_only_a_late_one_is_over() {
-        let late = Stamp::Until(epoch(5), NotAfter::Late);
-        assert_eq!(said(late, Form::Token), said(Stamp::Whole(epoch(5)), Form::Token));
+        let late = TokenHeaders::Until(epoch(5), DeadlineField::Late);
+        assert_eq!(
+            said(late, ComparedField::Token),
+            said(TokenHeaders::Whole(epoch(5)), ComparedField::Token)
+        );
         assert_eq!(late.mint(), Some(epoch(5)));
-        assert_eq!(Stamp::Whole(epoch(5)).not_after(), NotAfter::InTime);
-        let read = |not_after: NotAfter| -> Vec<u64> {
+        assert_eq!(TokenHeaders::Whole(epoch(5)).not_after(), DeadlineField::InTime);
+        let read = |not_after: DeadlineField| -> Vec<u64> {
             not_after.texts().iter().map(|text| text.parse().expect("digits")).collect()
         };
-        let (late, in_time) = (read(NotAfter::Late)[0], read(NotAfter::InTime)[0]);
+        let (late, in_time) = (read(DeadlineField::Late)[0], read(DeadlineField::InTime)[0]);
         assert!((3_600_000..3_700_000).contains(&(in_time - late)), "{late} {in_time}");
-        assert_eq!(read(NotAfter::Twice).len(), 2);
+        assert_eq!(read(DeadlineField::Twice).len(), 2);
     }
 
     #[test]
     fn numbers_are_equal_within_a_tenure_and_tokens_are_not() {
         let (first, second) = (epoch(5), epoch(5).dispatch(2));
-        assert!(Form::Token.is_stale(first, second) && !Form::Number.is_stale(first, second));
-        assert!(Form::Token.is_stale(first, first) && Form::Number.is_stale(epoch(4), first));
+        assert!(
+            ComparedField::Token.is_stale(first, second) && !ComparedField::Number.is_stale(first, second)
+        );
+        assert!(
+            ComparedField::Token.is_stale(first, first) && ComparedField::Number.is_stale(epoch(4), first)
+        );
     }
 }

@@ -17,7 +17,7 @@ pub struct Template {
 
 /// The values for the places.
 #[derive(Debug, Clone, Default)]
-pub struct Fillings<'a> {
+pub struct TemplateValues<'a> {
     pub key: &'a str,
     pub other: &'a str,
     pub operation: &'a str,
@@ -25,7 +25,7 @@ pub struct Fillings<'a> {
 
 /// A request whose places are filled.
 #[derive(Debug, Clone)]
-pub struct Filled {
+pub struct RenderedRequest {
     pub method: Method,
     /// Path and query.
     pub target: String,
@@ -34,7 +34,7 @@ pub struct Filled {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadTemplate {
+pub enum ParseTemplateError {
     #[error(
         "`{0}` is no request: write `'POST /v1/accounts/{{key}}/debit'`; places are `{{key}}`, `{{other}}` and `{{operation}}`"
     )]
@@ -51,7 +51,7 @@ const KEY: &str = "{key}";
 const OTHER: &str = "{other}";
 const OPERATION: &str = "{operation}";
 
-impl Fillings<'_> {
+impl TemplateValues<'_> {
     pub fn fill(&self, text: &str) -> String {
         text.replace(KEY, self.key).replace(OTHER, self.other).replace(OPERATION, self.operation)
     }
@@ -62,18 +62,19 @@ impl Template {
     ///
     /// # Errors
     /// Such a request cannot be sent.
-    pub fn new(line: &str, fields: &[String], body: &str) -> Result<Self, BadTemplate> {
-        let no_line = || BadTemplate::Line(line.to_owned());
+    pub fn new(line: &str, fields: &[String], body: &str) -> Result<Self, ParseTemplateError> {
+        let no_line = || ParseTemplateError::Line(line.to_owned());
         let [method, target] = *line.split_ascii_whitespace().collect::<Vec<_>>() else {
             return Err(no_line());
         };
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| no_line())?;
-        let example = Fillings { key: "k", other: "o", operation: "n" }.fill(target);
+        let example = TemplateValues { key: "k", other: "o", operation: "n" }.fill(target);
         if !target.starts_with('/') || example.contains(['{', '}']) || example.parse::<hyper::Uri>().is_err()
         {
             return Err(no_line());
         }
-        let fields = fields.iter().map(|field| read(field).ok_or_else(|| BadTemplate::Field(field.clone())));
+        let fields =
+            fields.iter().map(|field| read(field).ok_or_else(|| ParseTemplateError::Field(field.clone())));
         let mut fields = fields.collect::<Result<Vec<_>, _>>()?;
         if !body.is_empty() && !fields.iter().any(|(name, _)| *name == CONTENT_TYPE) {
             fields.push((CONTENT_TYPE, "application/json".to_owned()));
@@ -83,8 +84,8 @@ impl Template {
 
     /// # Errors
     /// No place names the key, so every request would concern the same resource.
-    pub fn with_key(self) -> Result<Self, BadTemplate> {
-        if self.names(KEY) { Ok(self) } else { Err(BadTemplate::NoKey(self.to_string())) }
+    pub fn with_key(self) -> Result<Self, ParseTemplateError> {
+        if self.names(KEY) { Ok(self) } else { Err(ParseTemplateError::NoKey(self.to_string())) }
     }
 
     pub fn names_two_keys(&self) -> bool {
@@ -104,11 +105,11 @@ impl Template {
         [self.target.as_str(), &self.body].into_iter().chain(fields).any(|text| text.contains(place))
     }
 
-    pub fn filled(&self, places: &Fillings<'_>) -> Filled {
+    pub fn filled(&self, places: &TemplateValues<'_>) -> RenderedRequest {
         let value = |text: &str| {
             HeaderValue::from_bytes(places.fill(text).as_bytes()).expect("looked at when it was read")
         };
-        Filled {
+        RenderedRequest {
             method: self.method.clone(),
             target: places.fill(&self.target),
             fields: self.fields.iter().map(|(name, text)| (name.clone(), value(text))).collect(),
@@ -139,7 +140,7 @@ mod tests {
         let fields = ["x-account: {key}".to_owned()];
         let body = r#"{"operation":"{operation}","to":"{other}"}"#;
         let template = Template::new("POST /v1/{key}/debit?a={operation}", &fields, body).expect("good");
-        let filled = template.filled(&Fillings { key: "k1", other: "k2", operation: "op" });
+        let filled = template.filled(&TemplateValues { key: "k1", other: "k2", operation: "op" });
         assert_eq!(filled.target, "/v1/k1/debit?a=op");
         assert_eq!(filled.body, r#"{"operation":"op","to":"k2"}"#);
         assert_eq!(filled.fields[0].1, "k1");
@@ -154,6 +155,6 @@ mod tests {
         assert!(Template::new("GET /", &["no colon".to_owned()], "").is_err());
         assert!(Template::new("GET /", &["a: \u{7}".to_owned()], "").is_err());
         let same = Template::new("POST /v1/pay", &[], "{}").and_then(Template::with_key);
-        assert!(matches!(same, Err(BadTemplate::NoKey(_))), "{same:?}");
+        assert!(matches!(same, Err(ParseTemplateError::NoKey(_))), "{same:?}");
     }
 }

@@ -1,56 +1,62 @@
 //! Looks at the register, hands in what it wants remembered, and waits until that is durable.
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use super::{Alone, InMemory};
+use super::{LocalBackend, LocalState};
 use crate::{
-    arbitration::{Admitted, Admitting, Looked, Right, Sent, Turn, Way},
-    refused::Refused,
-    register::{Claim, Ended, Settled},
-    store::{Change, Moment},
+    arbitration::{
+        AdmitCheck, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, PendingOperation, SendRecord,
+    },
+    refused::AdmitError,
+    register::{AdmitDecision, Claim, DispatchEnd},
+    store::{Change, CommitSeq},
 };
 
 /// The result of one look at the register.
-struct Settling {
-    settled: Settled,
+struct LocalAdmission {
+    settled: AdmitDecision,
     /// Before this moment is durable, no dispatch may be sent, and no wait may begin.
-    written: Moment,
-    at: Boot,
+    written: CommitSeq,
+    at: BootInstant,
     raised: bool,
 }
 
-impl Alone {
+impl LocalBackend {
     /// See [`Arbiter::look`](crate::arbiter::Arbiter::look).
     pub(crate) async fn look(
         &self,
-        turn: Turn,
+        turn: AdmitPhase,
         claim: &Claim,
-        admitting: Option<Admitting<'_>>,
-        admitted: &mut Admitted,
-    ) -> Result<Looked, Refused> {
-        let Settling { settled, written, at, raised } = match turn {
-            Turn::First => self.announce(claim, admitting)?,
-            Turn::Again => self.settle(claim, admitting)?,
+        admitting: Option<PendingOperation<'_>>,
+        admitted: &mut AdmittedId,
+    ) -> Result<AdmitCheck, AdmitError> {
+        let LocalAdmission { settled, written, at, raised } = match turn {
+            AdmitPhase::First => self.announce(claim, admitting)?,
+            AdmitPhase::Again => self.settle(claim, admitting)?,
         };
         let way = match settled {
-            Settled::Running(id) => {
-                *admitted = Admitted::Alone(id);
-                Way::Free { since: at }
+            AdmitDecision::Running(id) => {
+                *admitted = AdmittedId::Local(id);
+                AdmitOutcome::Admitted { since: at }
             }
-            Settled::Wait { told, doubt } => Way::Taken { told, doubt },
+            AdmitDecision::Wait { told, doubt } => AdmitOutcome::Blocked { told, doubt },
         };
         self.durable(written).await?;
-        Ok(Looked { way, raised })
+        Ok(AdmitCheck { way, raised })
     }
 
     /// Raises marks and registers the dispatch even if its token is stale. Never lowers a mark.
-    pub(crate) async fn let_pass(&self, claim: &Claim, admitted: &mut Admitted) -> Result<Boot, Refused> {
+    pub(crate) async fn let_pass(
+        &self,
+        claim: &Claim,
+        admitted: &mut AdmittedId,
+    ) -> Result<BootInstant, AdmitError> {
         let (written, now) = {
             let mut state = self.lock();
             let now = state.now;
             let mut changes = state.register.raise(claim, now);
             let (id, at_work) = state.register.register(claim, now);
-            *admitted = Admitted::Alone(id);
+            *admitted = AdmittedId::Local(id);
             changes.extend(at_work);
             (self.hand_in(&mut state, claim, changes, None), now)
         };
@@ -58,22 +64,32 @@ impl Alone {
         Ok(now)
     }
 
-    pub(crate) fn end(&self, claim: &Claim, admitted: Admitted, ended: Ended, sent: Option<Sent>) {
-        let Admitted::Alone(id) = admitted else { return };
+    pub(crate) fn end(
+        &self,
+        claim: &Claim,
+        admitted: AdmittedId,
+        ended: DispatchEnd,
+        sent: Option<SendRecord>,
+    ) {
+        let AdmittedId::Local(id) = admitted else { return };
         let mut state = self.lock();
         let now = state.now;
-        let (Ended::InDoubt { until }, Some(Sent { place, last })) = (ended, sent) else {
+        let (DispatchEnd::InDoubt { until }, Some(SendRecord { place, last })) = (ended, sent) else {
             state.register.end(claim, id, ended, now);
             return;
         };
         let until = until + state.awake.slept_since(last);
-        state.register.end(claim, id, Ended::InDoubt { until }, now);
+        state.register.end(claim, id, DispatchEnd::InDoubt { until }, now);
         state.register.sent_to(id, place, self.rules.max_execution, now);
     }
 
     /// The first look: compares and raises. If nothing is in the way, it registers in the same step, so that marks,
     /// keys at work and journal entry are one transaction.
-    fn announce(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
+    fn announce(
+        &self,
+        claim: &Claim,
+        admitting: Option<PendingOperation<'_>>,
+    ) -> Result<LocalAdmission, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
         let raised = state.register.announce(claim, now)?;
@@ -81,7 +97,11 @@ impl Alone {
     }
 
     /// A later look, after a wait.
-    fn settle(&self, claim: &Claim, admitting: Option<Admitting<'_>>) -> Result<Settling, Refused> {
+    fn settle(
+        &self,
+        claim: &Claim,
+        admitting: Option<PendingOperation<'_>>,
+    ) -> Result<LocalAdmission, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
         self.settling(&mut state, claim, admitting, Vec::new(), now)
@@ -90,37 +110,37 @@ impl Alone {
     /// Hands in the raised marks even if the claim is refused, because its token was announced.
     fn settling(
         &self,
-        state: &mut InMemory,
+        state: &mut LocalState,
         claim: &Claim,
-        admitting: Option<Admitting<'_>>,
+        admitting: Option<PendingOperation<'_>>,
         mut changes: Vec<Change>,
-        at: Boot,
-    ) -> Result<Settling, Refused> {
+        at: BootInstant,
+    ) -> Result<LocalAdmission, AdmitError> {
         let raised = !changes.is_empty();
         let (settled, entry) = match state.register.settle(claim, at) {
             Ok((settled, at_work)) => {
                 changes.extend(at_work);
-                let entry = admitting.filter(|_| matches!(settled, Settled::Running(_)));
+                let entry = admitting.filter(|_| matches!(settled, AdmitDecision::Running(_)));
                 (Ok(settled), entry)
             }
             Err(refused) => (Err(refused), None),
         };
         let written = self.hand_in(state, claim, changes, entry);
-        Ok(Settling { settled: settled?, written, at, raised })
+        Ok(LocalAdmission { settled: settled?, written, at, raised })
     }
 
     /// Hands in marks, keys at work and journal entry as one transaction. Nothing may be sent under the claim before
     /// the returned moment is durable.
     fn hand_in(
         &self,
-        state: &mut InMemory,
+        state: &mut LocalState,
         claim: &Claim,
         marks: Vec<Change>,
-        entry: Option<Admitting<'_>>,
-    ) -> Moment {
+        entry: Option<PendingOperation<'_>>,
+    ) -> CommitSeq {
         let mut changes = marks.clone();
         let entered = entry.is_some();
-        if let Some(Admitting { right: Right::Alone(id), entry }) = entry {
+        if let Some(PendingOperation { right: OperationLock::Local(id), entry }) = entry {
             let id = *id;
             state.underway.runs(id);
             // The age of the entry is reckoned by the store's time, so that has to be in the store as well.

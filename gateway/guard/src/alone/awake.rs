@@ -6,16 +6,16 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 /// The last sign of life of this process, and the times in which it had none.
 #[derive(Debug, Default)]
-pub(super) struct Awake {
+pub(super) struct SleepDetector {
     /// `None` until somebody looks regularly.
-    last: Option<Boot>,
+    last: Option<BootInstant>,
     /// Whether somebody looks regularly now. While a guard drains nobody does, and its sleeps are not known.
     pub(super) is_watched: bool,
-    sleeps: VecDeque<(Boot, Boot)>,
+    sleeps: VecDeque<(BootInstant, BootInstant)>,
 }
 
 /// A gap that is longer than this is a sleep. Somebody looks every 100 ms; a busy machine may be late by less.
@@ -24,9 +24,9 @@ const ASLEEP: Duration = Duration::from_secs(1);
 /// The sleeps that are remembered. The two oldest become one with the time between them, so no wait gets shorter.
 const MOST: usize = 64;
 
-impl Awake {
+impl SleepDetector {
     /// Somebody looks from now on, every 100 ms.
-    pub(super) fn begin(&mut self, now: Boot) {
+    pub(super) fn begin(&mut self, now: BootInstant) {
         self.last = Some(now);
         self.is_watched = true;
     }
@@ -37,7 +37,7 @@ impl Awake {
     }
 
     /// A sign of life. Returns how long there was none, if that was a sleep.
-    pub(super) fn look(&mut self, now: Boot) -> Option<Duration> {
+    pub(super) fn look(&mut self, now: BootInstant) -> Option<Duration> {
         let last = self.last?;
         self.last = Some(now);
         let gap = now.since(last);
@@ -55,7 +55,7 @@ impl Awake {
     }
 
     /// How long this process has slept since then.
-    pub(super) fn slept_since(&self, since: Boot) -> Duration {
+    pub(super) fn slept_since(&self, since: BootInstant) -> Duration {
         self.sleeps.iter().map(|(from, to)| to.since((*from).max(since))).sum()
     }
 }
@@ -64,13 +64,13 @@ impl Awake {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Boot {
-        Boot::from_nanos(seconds * 1_000_000_000)
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(seconds * 1_000_000_000)
     }
 
     #[test]
     fn only_gaps_after_the_first_look_are_sleeps() {
-        let mut awake = Awake::default();
+        let mut awake = SleepDetector::default();
         assert_eq!(awake.look(at(5)), None);
         assert_eq!(awake.look(at(50)), None, "nobody looks regularly yet");
         awake.begin(at(60));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn however_often_it_slept_no_sleep_is_forgotten() {
-        let mut awake = Awake::default();
+        let mut awake = SleepDetector::default();
         awake.begin(at(0));
         for n in 1..=300 {
             assert_eq!(awake.look(at(2 * n)), Some(Duration::from_secs(2)));

@@ -2,11 +2,11 @@
 
 use fencegate_policies::operation::OperationId;
 
-use super::Alone;
+use super::LocalBackend;
 use crate::{
-    arbitration::{Reserving, Right},
-    operation::{Entry, State, Writing},
-    refused::Refused,
+    arbitration::{OperationLock, ReserveOutcome},
+    operation::{JournalEntry, JournalUpdate, State},
+    refused::AdmitError,
     store::{Change, JournalSize},
     time::whole_seconds,
 };
@@ -14,40 +14,47 @@ use crate::{
 /// Unknown operations are counted up to this number only, because each count reads all their ids.
 const MOST_COUNTED: usize = 10_000;
 
-impl Alone {
-    pub(crate) fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
+impl LocalBackend {
+    pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
         if let Err(told) = self.lock().underway.reserve(id) {
-            return Ok(Reserving::Taken(Box::pin(told)));
+            return Ok(ReserveOutcome::Held(Box::pin(told)));
         }
         // Read after the reservation, so that nobody else can change the entry.
         let known = self.entry(&id).inspect_err(|_| self.let_go(&id))?;
-        Ok(Reserving::Ours(Right::Alone(id), known.map(Box::new)))
+        Ok(ReserveOutcome::Acquired(OperationLock::Local(id), known.map(Box::new)))
     }
 
     pub(crate) fn let_go(&self, id: &OperationId) {
         self.lock().underway.let_go(id);
     }
 
-    pub(crate) async fn record(&self, right: Option<&Right>, writing: Writing) -> Result<(), Refused> {
-        let Some(Right::Alone(id)) = right else { return Ok(()) };
+    pub(crate) async fn record(
+        &self,
+        right: Option<&OperationLock>,
+        writing: JournalUpdate,
+    ) -> Result<(), AdmitError> {
+        let Some(OperationLock::Local(id)) = right else { return Ok(()) };
         let id = *id;
         let change = match writing {
-            Writing::Nothing => return Ok(()),
-            Writing::Entry(entry) => Change::Operation { id, entry },
-            Writing::Forget => Change::ForgetOperation { id },
+            JournalUpdate::Nothing => return Ok(()),
+            JournalUpdate::Entry(entry) => Change::Operation { id, entry },
+            JournalUpdate::Forget => Change::ForgetOperation { id },
         };
         self.durable(self.committer.submit(vec![change])).await
     }
 
-    pub(crate) fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
+    pub(crate) fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
         self.store.operation(id).map_err(|error| self.unreadable(&error))
     }
 
-    pub(crate) fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, Refused> {
+    pub(crate) fn by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
         self.store.by_reference(reference).map_err(|error| self.unreadable(&error))
     }
 
-    pub(crate) fn may_still_run(&self, entry: &Entry) -> bool {
+    pub(crate) fn may_still_run(&self, entry: &JournalEntry) -> bool {
         // An upstream may answer with an error and go on working. Then no key is in doubt, but a probe's "no" would
         // come too early all the same. So enough of the store's time has to have passed as well.
         let now = self.now();
@@ -60,7 +67,7 @@ impl Alone {
         }
     }
 
-    pub(crate) fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
+    pub(crate) fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
         let mut found = self.store.unfinished(most).map_err(|error| self.unreadable(&error))?;
         let state = self.lock();
         found.retain(|(id, _)| !state.underway.is_reserved(id));
@@ -68,7 +75,7 @@ impl Alone {
     }
 
     /// How many operations have an unknown outcome and are not running, [`MOST_COUNTED`] at most.
-    pub(super) fn unknown(&self) -> Result<usize, Refused> {
+    pub(super) fn unknown(&self) -> Result<usize, AdmitError> {
         let running = || self.lock().underway.running();
         // Both looks are needed: an operation may begin after the first one, or end before the second one while its
         // outcome is not written yet.
@@ -78,7 +85,7 @@ impl Alone {
         Ok(open.iter().filter(|id| !before.contains(id) && !after.contains(id)).count())
     }
 
-    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, Refused> {
+    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, AdmitError> {
         if !self.entry(&id)?.is_some_and(|entry| entry.state != State::Admitted) {
             return Ok(false);
         }

@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use fencegate_process::{clock::Boot, failpoint};
+use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::sleep;
 
-use super::{Alone, InMemory};
+use super::{LocalBackend, LocalState};
 use crate::{
-    refused::Refused,
-    register::{Forgotten, Register, Round, Scope},
+    refused::AdmitError,
+    register::{AdmissionTable, EvictionPass, EvictionStep, QuarantineScope},
     rules::MOST_KEYS,
-    store::{Change, CleanStop, OpenDoubt},
+    store::{Change, CleanShutdown, UnresolvedExecution},
 };
 
-impl Alone {
+impl LocalBackend {
     pub(crate) fn looks_regularly(&self) {
         let mut state = self.lock();
         let now = state.now;
@@ -24,7 +24,7 @@ impl Alone {
     /// Does this work for as long as it is polled.
     pub(crate) async fn tend(&self) {
         self.looks_regularly();
-        let _looking = Looking(self);
+        let _looking = ClockWatch(self);
         let resting = async {
             loop {
                 sleep(REST).await;
@@ -60,7 +60,7 @@ impl Alone {
     ///
     /// # Errors
     /// The store has failed.
-    pub(crate) async fn sweep(&self) -> Result<(), Refused> {
+    pub(crate) async fn sweep(&self) -> Result<(), AdmitError> {
         self.durable(self.committer.submit(self.passed())).await?;
         let mut round = {
             let state = self.lock();
@@ -73,18 +73,18 @@ impl Alone {
     }
 
     /// Forgets one batch of keys. True if there may be more.
-    async fn evict(&self, round: &mut Round) -> Result<bool, Refused> {
+    async fn evict(&self, round: &mut EvictionPass) -> Result<bool, AdmitError> {
         let (moment, more) = {
             let mut state = self.lock();
             let now = state.now;
-            let Forgotten { changes, more } = state.register.evict(round, MOST_AT_ONCE, now);
+            let EvictionStep { changes, more } = state.register.evict(round, MOST_AT_ONCE, now);
             (self.committer.submit(changes), more)
         };
         self.durable(moment).await.map(|()| more)
     }
 
     /// Forgets one batch of operations. True if there may be more.
-    async fn forget_outlived(&self) -> Result<bool, Refused> {
+    async fn forget_outlived(&self) -> Result<bool, AdmitError> {
         let before = self.time();
         let outlived = match self.store.outlived(before, MOST_AT_ONCE) {
             Ok(ids) => ids,
@@ -111,7 +111,7 @@ impl Alone {
     /// Sets the gauges.
     pub(crate) fn count(&self) {
         let (doubts, silent, keys, at_work, quarantine) = {
-            let InMemory { register, now, .. } = &*self.lock();
+            let LocalState { register, now, .. } = &*self.lock();
             let quarantine = register.quarantine(*now);
             (register.doubts(), register.silent(), register.len(), register.at_work(), quarantine)
         };
@@ -121,8 +121,8 @@ impl Alone {
         self.metrics.store_keys(keys);
         self.metrics.quarantined(match quarantine.map(|closed| closed.scope) {
             None => 0,
-            Some(Scope::Keys(closed)) => closed,
-            Some(Scope::EveryKey(_)) => keys.max(1),
+            Some(QuarantineScope::Keys(closed)) => closed,
+            Some(QuarantineScope::EveryKey(_)) => keys.max(1),
         });
         let taken = self.store.journal();
         self.metrics.journal(taken.entries, taken.bytes, self.rules.journal.most);
@@ -140,7 +140,7 @@ impl Alone {
     ///
     /// # Errors
     /// The marker was not written, so the next start assumes a crash.
-    pub(crate) async fn leave(&self) -> Result<(), Refused> {
+    pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
         loop {
             let changes = {
                 let mut state = self.lock();
@@ -158,17 +158,17 @@ impl Alone {
             let marks = self.lock().register.exact_marks(told, MOST_AT_ONCE);
             told += marks.len();
             let more = marks.len() == MOST_AT_ONCE;
-            self.durable(self.committer.submit(marks.into_iter().map(Change::Whole).collect())).await?;
+            self.durable(self.committer.submit(marks.into_iter().map(Change::Watermarks).collect())).await?;
             if !more {
                 break;
             }
         }
         let stop = {
-            let InMemory { register, now, .. } = &*self.lock();
+            let LocalState { register, now, .. } = &*self.lock();
             clean_stop(register, *now, self.time.longest_execution(*now))
         };
         let mut last = self.passed();
-        last.push(Change::CleanStop(stop));
+        last.push(Change::CleanShutdown(stop));
         self.durable(self.committer.submit(last)).await?;
         self.committer.close();
         Ok(())
@@ -176,9 +176,9 @@ impl Alone {
 }
 
 /// Says that nobody looks at the clock any more when the background work ends.
-struct Looking<'a>(&'a Alone);
+struct ClockWatch<'a>(&'a LocalBackend);
 
-impl Drop for Looking<'_> {
+impl Drop for ClockWatch<'_> {
     fn drop(&mut self) {
         self.0.lock().awake.end();
     }
@@ -198,11 +198,11 @@ const MOST_AT_ONCE: usize = 1000;
 /// keys at work have to wait.
 const LINGER: Duration = Duration::from_millis(400);
 
-fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanStop {
-    let mut doubts: Vec<OpenDoubt> = register
+fn clean_stop(register: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdown {
+    let mut doubts: Vec<UnresolvedExecution> = register
         .open_doubts(now)
         .into_iter()
-        .map(|doubt| OpenDoubt {
+        .map(|doubt| UnresolvedExecution {
             keys: doubt.keys,
             token: doubt.token,
             mode: doubt.mode,
@@ -211,7 +211,7 @@ fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanS
         })
         .collect();
     // The drain is over, so open connections break now, but their executions may go on: they are in doubt.
-    doubts.extend(register.open_dispatches().into_iter().map(|claim| OpenDoubt {
+    doubts.extend(register.open_dispatches().into_iter().map(|claim| UnresolvedExecution {
         keys: claim.keys.to_vec(),
         token: claim.token,
         mode: claim.mode,
@@ -219,5 +219,5 @@ fn clean_stop(register: &Register, now: Boot, max_execution: Duration) -> CleanS
         place: None,
     }));
     let quarantine = register.quarantine(now).map(|closed| closed.until.since(now));
-    CleanStop { marks: Vec::new(), doubts, quarantine }
+    CleanShutdown { marks: Vec::new(), doubts, quarantine }
 }

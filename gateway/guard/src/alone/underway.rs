@@ -10,13 +10,13 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 
 /// The reserved operations, and those of them that run.
 #[derive(Debug, Default)]
-pub(crate) struct Underway {
+pub(crate) struct ActiveOperations {
     reserved: HashMap<OperationId, Arc<Notify>>,
     /// Those that run or are about to run, and whose end is not written yet.
     running: HashSet<OperationId>,
 }
 
-impl Underway {
+impl ActiveOperations {
     /// Reserves the operation for the caller. If it is reserved already, the error resolves when it is let go.
     pub(crate) fn reserve(&mut self, id: OperationId) -> Result<(), OwnedNotified> {
         match self.reserved.get(&id) {

@@ -6,26 +6,29 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, t
 use fencegate_process::randomness::{Guid, Randomness};
 
 use crate::{
-    operation::Entry,
-    postgres::{Marked, Unended},
+    operation::JournalEntry,
+    postgres::{KeyRow, OpenExecution},
     register::recovered,
-    store::{AtWork, Departed, Epochs, KeyMarks, OpenDoubt, Redb, Remembered, StoreError, WholeMarks},
+    store::{
+        ActiveKeys, Epochs, KeyWatermarks, MovedMarker, RecoveredState, RedbStore, StoreError, StoredKey,
+        UnresolvedExecution,
+    },
 };
 
 /// The file, open, so that no guard has it.
-pub(super) struct OldFile {
-    redb: Redb,
+pub(super) struct SourceFile {
+    redb: RedbStore,
     /// All single values; without marks and operations.
-    pub(super) remembered: Remembered,
+    pub(super) remembered: RecoveredState,
     /// Whole marks from a build of format 1.
-    inline: HashMap<ResourceKey, WholeMarks>,
+    inline: HashMap<ResourceKey, KeyWatermarks>,
     /// Set if the store was moved already: to where.
-    pub(super) departed: Option<Departed>,
+    pub(super) departed: Option<MovedMarker>,
 }
 
 /// The quarantine that a guard would begin with on this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Closing {
+pub(super) struct InitialQuarantine {
     /// Whether every key is closed, or only those that may have been at work.
     pub(super) every_key: bool,
     pub(super) left: Duration,
@@ -34,9 +37,9 @@ pub(super) struct Closing {
 /// Keys or operations at once.
 const BATCH: usize = 1000;
 
-impl OldFile {
+impl SourceFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
-        let redb = Redb::open_wherever(path)?;
+        let redb = RedbStore::open_wherever(path)?;
         let departed = redb.departed()?;
         let mut remembered = redb.beginning()?;
         let marks = remembered.clean_stop.as_mut().map(|stop| mem::take(&mut stop.marks)).unwrap_or_default();
@@ -44,47 +47,47 @@ impl OldFile {
         Ok(Self { redb, remembered, inline, departed })
     }
 
-    pub(super) fn depart(&self, departed: &Departed) -> Result<(), StoreError> {
+    pub(super) fn depart(&self, departed: &MovedMarker) -> Result<(), StoreError> {
         self.redb.depart(departed)
     }
 
     /// The quarantine that a guard would begin with on this file.
-    pub(super) fn closing(&self, max_execution: Duration) -> Option<Closing> {
-        let every_key = !matches!(self.remembered.at_work, AtWork::Keys(_));
-        self.remembered.closed_for(max_execution).map(|left| Closing { every_key, left })
+    pub(super) fn closing(&self, max_execution: Duration) -> Option<InitialQuarantine> {
+        let every_key = !matches!(self.remembered.at_work, ActiveKeys::Keys(_));
+        self.remembered.closed_for(max_execution).map(|left| InitialQuarantine { every_key, left })
     }
 
     /// The next keys after `last`; empty after the last one.
-    pub(super) fn marks(&self, last: Option<&ResourceKey>) -> Result<Vec<Marked>, StoreError> {
+    pub(super) fn marks(&self, last: Option<&ResourceKey>) -> Result<Vec<KeyRow>, StoreError> {
         let rows = self.redb.marks_behind(last, BATCH)?;
         rows.into_iter().map(|row| self.marked(row)).collect()
     }
 
     /// Keys that only have whole marks, from an orderly end. No build so far has left such keys.
-    pub(super) fn only_whole(&self) -> Result<Vec<Marked>, StoreError> {
+    pub(super) fn only_whole(&self) -> Result<Vec<KeyRow>, StoreError> {
         let mut rows = self.redb.only_whole()?;
         for whole in self.inline.values() {
             if !self.redb.has_marks(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
                 let (key, epochs) = (whole.key.clone(), Epochs::default());
-                rows.push(KeyMarks { key, epochs, whole: None });
+                rows.push(StoredKey { key, epochs, whole: None });
             }
         }
         let marked = rows.into_iter().map(|row| self.marked(row));
-        marked.filter(|marked| !matches!(marked, Ok(Marked { write: None, read: None, .. }))).collect()
+        marked.filter(|marked| !matches!(marked, Ok(KeyRow { write: None, read: None, .. }))).collect()
     }
 
-    fn marked(&self, row: KeyMarks) -> Result<Marked, StoreError> {
-        let KeyMarks { key, epochs, whole } = row;
+    fn marked(&self, row: StoredKey) -> Result<KeyRow, StoreError> {
+        let StoredKey { key, epochs, whole } = row;
         // Whole marks count only with the marker of an orderly end.
         let whole = whole.filter(|_| self.remembered.clean_stop.is_some());
         let (write, read) = recovered(&epochs, whole.as_ref().or_else(|| self.inline.get(&key)));
-        Ok(Marked { key, write, read })
+        Ok(KeyRow { key, write, read })
     }
 
     /// The executions that an orderly end has left in doubt.
-    pub(super) fn doubts(&self, randomness: &dyn Randomness) -> Vec<Unended> {
+    pub(super) fn doubts(&self, randomness: &dyn Randomness) -> Vec<OpenExecution> {
         let doubts = self.remembered.clean_stop.iter().flat_map(|stop| &stop.doubts);
-        let unended = |doubt: &OpenDoubt| Unended {
+        let unended = |doubt: &UnresolvedExecution| OpenExecution {
             name: Guid::new(randomness).to_string(),
             keys: doubt.keys.clone(),
             token: doubt.token,
@@ -101,13 +104,13 @@ impl OldFile {
         last: Option<&ResourceKey>,
         left: Duration,
         randomness: &dyn Randomness,
-    ) -> Result<Vec<Unended>, StoreError> {
+    ) -> Result<Vec<OpenExecution>, StoreError> {
         let floor = self.remembered.floor;
         let unended = |(key, epochs): (ResourceKey, Epochs)| {
             let epoch = epochs.highest().max(floor).min(i64::MAX as u64);
             let token = Token::new(epoch, u32::MAX, u32::MAX).expect("below 2^63");
             let name = Guid::new(randomness).to_string();
-            Unended { name, keys: vec![key], token, mode: Mode::Exclusive, left }
+            OpenExecution { name, keys: vec![key], token, mode: Mode::Exclusive, left }
         };
         Ok(self.redb.at_work_behind(last, BATCH)?.into_iter().map(unended).collect())
     }
@@ -116,7 +119,7 @@ impl OldFile {
     pub(super) fn operations(
         &self,
         last: Option<&OperationId>,
-    ) -> Result<Vec<(OperationId, Entry)>, StoreError> {
+    ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
         self.redb.operations_behind(last, BATCH)
     }
 }

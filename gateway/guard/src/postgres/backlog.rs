@@ -9,24 +9,24 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    item::{Answer, How, Item},
-    look::InFlight,
-    right::{GivenBack, RightId},
-    unavailable::Unavailable,
+    item::{AdmitKind, DbReply, DbRequest},
+    look::InFlightDispatch,
+    right::{OperationLockId, ReleaseLock},
+    unavailable::PostgresError,
 };
-use crate::{operation::Writing, register::Ended};
+use crate::{operation::JournalUpdate, register::DispatchEnd};
 
 /// The backlog of one instance.
 #[derive(Debug, Default)]
-pub(super) struct Backlog {
-    waiting: Mutex<Queue>,
+pub(super) struct RequestQueue {
+    waiting: Mutex<QueueState>,
     more: Notify,
     idle: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    items: VecDeque<Pending>,
+struct QueueState {
+    items: VecDeque<PendingRequest>,
     /// How many were taken out and are not answered yet.
     under_way: usize,
     closed: bool,
@@ -34,9 +34,9 @@ struct Queue {
 
 /// One question, and the caller that waits for its answer.
 #[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) item: Item,
-    reply: Option<oneshot::Sender<Result<Answered, Unavailable>>>,
+pub(super) struct PendingRequest {
+    pub(super) item: DbRequest,
+    reply: Option<oneshot::Sender<Result<PendingReply, PostgresError>>>,
     /// It was asked before, and the answer was lost.
     pub(super) again: bool,
 }
@@ -44,38 +44,38 @@ pub(super) struct Pending {
 /// An answer on its way to its caller. If the caller has gone, the answer is dropped unheard, and the registration that
 /// it reports is taken back.
 #[derive(Debug)]
-pub(super) struct Answered {
-    answer: Answer,
-    back: Option<TakenBack>,
+pub(super) struct PendingReply {
+    answer: DbReply,
+    back: Option<CancelOnDrop>,
 }
 
 #[derive(Debug)]
-struct TakenBack {
-    backlog: Arc<Backlog>,
-    item: Option<Item>,
+struct CancelOnDrop {
+    backlog: Arc<RequestQueue>,
+    item: Option<DbRequest>,
 }
 
 /// The most questions in one statement.
 pub(super) const MOST_AT_ONCE: usize = 256;
 
-impl Backlog {
+impl RequestQueue {
     /// Asks a question, after all others that wait. If the returned receiver is dropped, a registration is taken back.
-    pub(super) fn ask(&self, item: Item) -> oneshot::Receiver<Result<Answered, Unavailable>> {
+    pub(super) fn ask(&self, item: DbRequest) -> oneshot::Receiver<Result<PendingReply, PostgresError>> {
         let (reply, answer) = oneshot::channel();
-        self.put(Pending { item, reply: Some(reply), again: false });
+        self.put(PendingRequest { item, reply: Some(reply), again: false });
         answer
     }
 
     /// Tells the database something, again and again until it has answered. No caller waits.
-    pub(super) fn tell(&self, item: Item) {
-        self.put(Pending { item, reply: None, again: false });
+    pub(super) fn tell(&self, item: DbRequest) {
+        self.put(PendingRequest { item, reply: None, again: false });
     }
 
-    fn put(&self, pending: Pending) {
+    fn put(&self, pending: PendingRequest) {
         let mut waiting = self.lock();
         if waiting.closed {
             drop(waiting);
-            return pending.fail(&Unavailable::Unreachable("this guard is leaving".into()));
+            return pending.fail(&PostgresError::Unreachable("this guard is leaving".into()));
         }
         waiting.items.push_back(pending);
         drop(waiting);
@@ -84,12 +84,12 @@ impl Backlog {
 
     /// The next batch, of at most so many questions. Questions whose callers have gone, and which were never asked, are
     /// left out. `None` after [`Backlog::close`], when nothing is left.
-    pub(super) async fn next(&self, most: usize) -> Option<Vec<Pending>> {
+    pub(super) async fn next(&self, most: usize) -> Option<Vec<PendingRequest>> {
         loop {
             let more = self.more.notified();
             {
                 let mut waiting = self.lock();
-                while waiting.items.front().is_some_and(Pending::is_idle) {
+                while waiting.items.front().is_some_and(PendingRequest::is_idle) {
                     waiting.items.pop_front();
                 }
                 if !waiting.items.is_empty() {
@@ -109,7 +109,7 @@ impl Backlog {
     }
 
     /// Puts a batch back in front of all others, because it was asked before.
-    pub(super) fn put_back(&self, batch: Vec<Pending>) {
+    pub(super) fn put_back(&self, batch: Vec<PendingRequest>) {
         let mut waiting = self.lock();
         for pending in batch.into_iter().rev() {
             waiting.items.push_front(pending);
@@ -119,14 +119,14 @@ impl Backlog {
     }
 
     /// Puts an end of a dispatch behind all others. Another one may succeed meanwhile.
-    pub(super) fn put_last(&self, end: Pending) {
+    pub(super) fn put_last(&self, end: PendingRequest) {
         self.lock().items.push_back(end);
         self.more.notify_one();
     }
 
     /// The database cannot be asked, so waiting callers are told. What has to be told to the database stays in the
     /// backlog, and possible registrations are taken back.
-    pub(super) fn fail(&self, unavailable: &Unavailable) {
+    pub(super) fn fail(&self, unavailable: &PostgresError) {
         let waiting = std::mem::take(&mut self.lock().items);
         let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.given_up(unavailable)).collect();
         self.put_back(left);
@@ -152,34 +152,34 @@ impl Backlog {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // A poisoned lock does no harm: the queue is only appended to or drained.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Pending {
+impl PendingRequest {
     /// Whether it can be left out: its caller has gone, and it was never asked.
     fn is_idle(&self) -> bool {
         let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         gone && !self.again
-            && matches!(self.item, Item::Look { .. } | Item::Reserve(_) | Item::Resolve { .. })
+            && matches!(self.item, DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. })
     }
 
     /// Hands the answer to the caller. If the caller has gone, a registration is taken back.
-    pub(super) fn answered(self, answer: Answer, backlog: &Arc<Backlog>) {
+    pub(super) fn answered(self, answer: DbReply, backlog: &Arc<RequestQueue>) {
         let registered = matches!(
             (&self.item, &answer),
-            (Item::Look { .. }, Answer::Running) | (Item::Reserve(_), Answer::Done)
+            (DbRequest::Look { .. }, DbReply::Running) | (DbRequest::Reserve(_), DbReply::Done)
         );
         let Some(reply) = self.reply else { return };
-        let back = registered.then(|| TakenBack { backlog: backlog.clone(), item: Some(self.item) });
+        let back = registered.then(|| CancelOnDrop { backlog: backlog.clone(), item: Some(self.item) });
         // If it cannot be sent, it is dropped, and the drop takes the registration back.
-        drop(reply.send(Ok(Answered { answer, back })));
+        drop(reply.send(Ok(PendingReply { answer, back })));
     }
 
     /// Tells the caller that it failed. Nothing has to be told to the database.
-    pub(super) fn fail(self, unavailable: &Unavailable) {
+    pub(super) fn fail(self, unavailable: &PostgresError) {
         if let Some(reply) = self.reply {
             // This fails if the caller has gone.
             drop(reply.send(Err(unavailable.clone())));
@@ -189,18 +189,20 @@ impl Pending {
     /// The database will never take this question. Tells the caller that it failed. Returns what is left to be said, or a
     /// key would stay in flight. Of the end of a dispatch: the end with the right given back, and nothing written of the
     /// operation. Of a registration whose first answer was lost: that it is taken back.
-    pub(super) fn refused(mut self, unavailable: &Unavailable) -> Option<Self> {
+    pub(super) fn refused(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
         let item = match self.item {
-            Item::Look { .. } | Item::Reserve(_) if self.again => undone(self.item)?,
-            Item::End { dispatch, ended, at_least, operation } => {
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => undone(self.item)?,
+            DbRequest::End { dispatch, ended, at_least, operation } => {
                 let operation = match operation? {
-                    (_, Writing::Nothing) => None,
-                    (right, Writing::Entry(_) | Writing::Forget) => Some((right, Writing::Nothing)),
+                    (_, JournalUpdate::Nothing) => None,
+                    (right, JournalUpdate::Entry(_) | JournalUpdate::Forget) => {
+                        Some((right, JournalUpdate::Nothing))
+                    }
                 };
-                Item::End { dispatch, ended, at_least, operation }
+                DbRequest::End { dispatch, ended, at_least, operation }
             }
             _ => return None,
         };
@@ -209,14 +211,14 @@ impl Pending {
 
     /// Whether it is the end of a dispatch. Its place in the queue decides nothing.
     pub(super) fn is_end(&self) -> bool {
-        matches!(self.item, Item::End { .. })
+        matches!(self.item, DbRequest::End { .. })
     }
 
     /// The answer was lost: the question has to be asked again, or, if its caller has gone, taken back.
     pub(super) fn lost(self) -> Option<Self> {
         let wanted = !self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         match self.item {
-            Item::Look { .. } | Item::Reserve(_) if !wanted => {
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if !wanted => {
                 Some(Self { item: undone(self.item)?, reply: None, again: true })
             }
             item => Some(Self { item, reply: self.reply, again: true }),
@@ -224,22 +226,25 @@ impl Pending {
     }
 
     /// Tells the caller that it failed. Returns what still has to be told to the database.
-    fn given_up(mut self, unavailable: &Unavailable) -> Option<Self> {
+    fn given_up(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
         let item = match self.item {
-            Item::Look { .. } | Item::Reserve(_) if self.again => undone(self.item)?,
-            Item::Look { .. } | Item::Reserve(_) | Item::Resolve { .. } => return None,
-            said @ (Item::End { .. } | Item::Release(_) | Item::Write(..) | Item::Nothing) => said,
+            DbRequest::Look { .. } | DbRequest::Reserve(_) if self.again => undone(self.item)?,
+            DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. } => return None,
+            said @ (DbRequest::End { .. }
+            | DbRequest::Release(_)
+            | DbRequest::Write(..)
+            | DbRequest::Nothing) => said,
         };
         Some(Self { item, reply: None, again: self.again })
     }
 }
 
-impl Answered {
+impl PendingReply {
     /// The caller takes the answer, so a registration stays.
-    pub(super) fn heard(mut self) -> Answer {
+    pub(super) fn heard(mut self) -> DbReply {
         if let Some(back) = &mut self.back {
             back.item = None;
         }
@@ -247,7 +252,7 @@ impl Answered {
     }
 }
 
-impl Drop for TakenBack {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(item) = self.item.take().and_then(undone) {
             self.backlog.tell(item);
@@ -257,22 +262,28 @@ impl Drop for TakenBack {
 
 /// The message that takes back a registration, or a possible one. It also removes the entry of the operation, because
 /// not a byte was sent.
-fn undone(item: Item) -> Option<Item> {
+fn undone(item: DbRequest) -> Option<DbRequest> {
     match item {
-        Item::Look { claim, name, in_hand, operation, how: How::Claim | How::Settle | How::Pass } => {
+        DbRequest::Look {
+            claim,
+            name,
+            in_hand,
+            operation,
+            how: AdmitKind::Claim | AdmitKind::Settle | AdmitKind::Pass,
+        } => {
             let (keys, token, mode) = (claim.keys, claim.token, claim.mode);
-            let dispatch = InFlight { name, keys, token, mode, _in_hand: in_hand };
-            let operation = operation.map(|(right, _)| (right, Writing::Forget));
-            Some(Item::End { dispatch, ended: Ended::Known, at_least: Duration::ZERO, operation })
+            let dispatch = InFlightDispatch { name, keys, token, mode, _in_hand: in_hand };
+            let operation = operation.map(|(right, _)| (right, JournalUpdate::Forget));
+            Some(DbRequest::End { dispatch, ended: DispatchEnd::Known, at_least: Duration::ZERO, operation })
         }
-        Item::Reserve(right) => Some(Item::Release(right)),
+        DbRequest::Reserve(right) => Some(DbRequest::Release(right)),
         _ => None,
     }
 }
 
-impl GivenBack for Backlog {
-    fn release(&self, right: RightId) {
-        self.tell(Item::Release(right));
+impl ReleaseLock for RequestQueue {
+    fn release(&self, right: OperationLockId) {
+        self.tell(DbRequest::Release(right));
     }
 }
 
@@ -282,41 +293,43 @@ mod tests {
     use fencegate_process::randomness::{Guid, SystemRandomness};
 
     use super::*;
-    use crate::postgres::{in_hand::Names, look::DispatchName};
+    use crate::postgres::{in_hand::NameRegistry, look::DispatchName};
 
-    fn right() -> RightId {
-        RightId::new(OperationId::of([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
+    fn right() -> OperationLockId {
+        OperationLockId::new(OperationId::of([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
     }
 
     #[tokio::test]
     async fn what_was_registered_for_somebody_who_goes_away_is_taken_back() {
-        let backlog = Arc::<Backlog>::default();
+        let backlog = Arc::<RequestQueue>::default();
         let (right, other) = (right(), right());
-        let [heard, unheard] = [right, other.clone()].map(|right| backlog.ask(Item::Reserve(right)));
+        let [heard, unheard] = [right, other.clone()].map(|right| backlog.ask(DbRequest::Reserve(right)));
         for pending in backlog.next(MOST_AT_ONCE).await.expect("two wait") {
-            pending.answered(Answer::Done, &backlog);
+            pending.answered(DbReply::Done, &backlog);
         }
-        assert_eq!(heard.await.expect("answered").expect("no trouble").heard(), Answer::Done);
+        assert_eq!(heard.await.expect("answered").expect("no trouble").heard(), DbReply::Done);
         // The answer has come, and its caller has not taken it.
         drop(unheard);
         let left = backlog.next(MOST_AT_ONCE).await.expect("one is left to say");
-        let [Pending { item: Item::Release(released), .. }] = &left[..] else { panic!("{left:?}") };
+        let [PendingRequest { item: DbRequest::Release(released), .. }] = &left[..] else {
+            panic!("{left:?}")
+        };
         assert_eq!(released.holder(), other.holder());
     }
 
     #[tokio::test]
     async fn who_goes_away_before_it_is_asked_asks_nothing_and_afterwards_takes_it_back() {
-        let backlog = Arc::<Backlog>::default();
-        drop(backlog.ask(Item::Reserve(right())));
+        let backlog = Arc::<RequestQueue>::default();
+        drop(backlog.ask(DbRequest::Reserve(right())));
         let asked = right();
-        let waits = backlog.ask(Item::Reserve(asked.clone()));
+        let waits = backlog.ask(DbRequest::Reserve(asked.clone()));
         let batch = backlog.next(MOST_AT_ONCE).await.expect("one waits");
         assert_eq!(batch.len(), 1, "nobody waits for the other");
         drop(waits);
-        backlog.put_back(batch.into_iter().filter_map(Pending::lost).collect());
-        backlog.fail(&Unavailable::Late);
+        backlog.put_back(batch.into_iter().filter_map(PendingRequest::lost).collect());
+        backlog.fail(&PostgresError::Timeout);
         let left = backlog.next(MOST_AT_ONCE).await.expect("it may be registered");
-        let [Pending { item: Item::Release(released), again: true, .. }] = &left[..] else {
+        let [PendingRequest { item: DbRequest::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
         };
         assert_eq!(released.holder(), asked.holder());
@@ -324,29 +337,29 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_that_is_refused_for_good_is_told_without_its_entry_and_then_without_its_operation() {
-        let backlog = Arc::<Backlog>::default();
-        let names = Arc::<Names>::default();
+        let backlog = Arc::<RequestQueue>::default();
+        let names = Arc::<NameRegistry>::default();
         let name = Guid::new(&SystemRandomness);
-        let dispatch = InFlight {
+        let dispatch = InFlightDispatch {
             name: DispatchName(name),
             keys: Arc::new([]),
             token: Token::new(1, 0, 1).expect("small"),
             mode: Mode::Exclusive,
             _in_hand: names.take(name),
         };
-        let told = backlog.ask(Item::End {
+        let told = backlog.ask(DbRequest::End {
             dispatch,
-            ended: Ended::Known,
+            ended: DispatchEnd::Known,
             at_least: Duration::ZERO,
-            operation: Some((right(), Writing::Forget)),
+            operation: Some((right(), JournalUpdate::Forget)),
         });
-        let refused = Unavailable::Late;
+        let refused = PostgresError::Timeout;
         let mut pending = backlog.next(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
         pending = pending.refused(&refused).expect("the key is still in flight");
-        assert_eq!(told.await.expect("told").map(Answered::heard), Err(refused.clone()));
-        assert!(matches!(&pending.item, Item::End { operation: Some((_, Writing::Nothing)), .. }));
+        assert_eq!(told.await.expect("told").map(PendingReply::heard), Err(refused.clone()));
+        assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));
         pending = pending.refused(&refused).expect("the key is still in flight");
-        assert!(matches!(&pending.item, Item::End { operation: None, .. }));
+        assert!(matches!(&pending.item, DbRequest::End { operation: None, .. }));
         assert_eq!(names.all(), [name.to_string()]);
         assert!(pending.refused(&refused).is_none());
         assert!(names.all().is_empty());

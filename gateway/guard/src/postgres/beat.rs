@@ -6,14 +6,14 @@ use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    connect::{Connection, For, in_millis, millis},
-    instance::{Instance, Postgres},
-    item::Item,
-    membership::{Closed, Lost, StoreStatus, Swept},
+    connect::{Connection, ConnectionPurpose, in_millis, millis},
+    instance::{Instance, PostgresStore},
+    item::DbRequest,
+    membership::{MembershipLostError, StoreClosure, StoreStatus, SweepStats},
     migrate::FORMAT,
-    unavailable::Unavailable,
+    unavailable::PostgresError,
 };
-use crate::{register::Why, store::JournalSize};
+use crate::{register::QuarantineReason, store::JournalSize};
 
 /// How often the lease is renewed and the store's time moved.
 pub(crate) const BEAT: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ const LEAVE: Duration = Duration::from_secs(3);
 
 /// The answer to a beat, from `sql/tend.sql`.
 #[derive(Debug, Deserialize)]
-struct Beaten {
+struct HeartbeatReply {
     time: i64,
     tick: i64,
     alive: bool,
@@ -57,17 +57,17 @@ struct Beaten {
     longest: u64,
 }
 
-impl Postgres {
+impl PostgresStore {
     /// Moves the ends of the unseen doubts ahead, renews the lease, moves the store's time, and declares guards dead that
     /// did not renew. [`Postgres::tend`] calls
     /// this in time.
     ///
     /// # Errors
     /// The lease was not renewed.
-    pub async fn beat(&self) -> Result<(), Unavailable> {
+    pub async fn beat(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
         if let Some(lost) = instance.is_lost() {
-            return Err(Unavailable::Lost(lost));
+            return Err(PostgresError::Lost(lost));
         }
         let mut slot = instance.beating.lock().await;
         let connection = match slot.take() {
@@ -75,7 +75,7 @@ impl Postgres {
             None => {
                 let connection = instance.connected_for_beats().await?;
                 // What the database has lost is disowned on the connection that decides, also where nobody asks.
-                instance.backlog.tell(Item::Nothing);
+                instance.backlog.tell(DbRequest::Nothing);
                 connection
             }
         };
@@ -89,14 +89,14 @@ impl Postgres {
         instance.count(|metrics| metrics.stored("beat", answered.since(sent)));
         *slot = Some(connection);
         drop(slot);
-        let told: Beaten = serde_json::from_str(row.get(0))
-            .map_err(|error| Unavailable::Refused(format!("a beat: {error}")))?;
+        let told: HeartbeatReply = serde_json::from_str(row.get(0))
+            .map_err(|error| PostgresError::Refused(format!("a beat: {error}")))?;
         if told.store != instance.identity.store {
-            return Err(instance.lose(Lost::Another(told.store)));
+            return Err(instance.lose(MembershipLostError::Another(told.store)));
         } else if told.format > FORMAT {
-            return Err(instance.lose(Lost::Newer(told.format)));
+            return Err(instance.lose(MembershipLostError::Newer(told.format)));
         } else if !told.alive {
-            return Err(instance.lose(Lost::Dead));
+            return Err(instance.lose(MembershipLostError::Dead));
         }
         instance.passed().beaten(sent, answered, told.time, told.tick);
         instance.memory.knows(told.highest);
@@ -131,13 +131,13 @@ impl Postgres {
     ///
     /// # Errors
     /// A part may be left for the next sweep.
-    pub async fn sweep(&self, most_keys: usize) -> Result<Swept, Unavailable> {
+    pub async fn sweep(&self, most_keys: usize) -> Result<SweepStats, PostgresError> {
         let instance = &*self.instance;
         let now = instance.clock.now();
         let unused = instance.passed().time(now) - millis(instance.terms.evict_after);
         let most = i64::try_from(most_keys).unwrap_or(i64::MAX);
         instance.rows("SELECT $$.tidy()", &[]).await?;
-        let mut swept = Swept::default();
+        let mut swept = SweepStats::default();
         loop {
             let rows = instance.rows("SELECT $$.evict($1, $2, $3)", &[&unused, &most, &MOST_AT_ONCE]).await?;
             let forgotten = first(&rows);
@@ -163,7 +163,7 @@ impl Postgres {
     ///
     /// # Errors
     /// The database was not told, so the others take this guard for dead some seconds later.
-    pub async fn leave(&self) -> Result<(), Unavailable> {
+    pub async fn leave(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
         instance.backlog.close();
         if timeout(LEAVE, instance.backlog.is_idle()).await.is_err() {
@@ -184,12 +184,12 @@ fn first(rows: &[tokio_postgres::Row]) -> u64 {
 impl Instance {
     /// A new connection for beats. A database that was rolled back is told what it has lost, before any beat: a guard that
     /// nobody asks anything has no other occasion, and the others do not know what it has announced last.
-    async fn connected_for_beats(&self) -> Result<Connection, Unavailable> {
-        let opened = Connection::open(&self.place, For::Beating, &self.name).await;
-        let connection = opened.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
+    async fn connected_for_beats(&self) -> Result<Connection, PostgresError> {
+        let opened = Connection::open(&self.place, ConnectionPurpose::Heartbeat, &self.name).await;
+        let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         let store = connection.ask(&self.named("SELECT store FROM $$.store"), &[]).await?;
         if store.get::<_, &str>(0) != self.identity.store {
-            return Err(self.lose(Lost::Another(store.get(0))));
+            return Err(self.lose(MembershipLostError::Another(store.get(0))));
         }
         let acts = self.memory.acts.load(Ordering::SeqCst);
         let remembers = self.named("SELECT $$.remembers($1, $2, $3)");
@@ -200,19 +200,19 @@ impl Instance {
         Ok(connection)
     }
 
-    fn note(&self, told: &Beaten) {
+    fn note(&self, told: &HeartbeatReply) {
         let number = |count: i64| u64::try_from(count).unwrap_or_default();
         let now = self.clock.now();
         let mut status = self.status();
         let why = match told.why.as_deref() {
-            Some("rolled-back") => Why::RolledBack,
-            _ => Why::NewStore,
+            Some("rolled-back") => QuarantineReason::RolledBack,
+            _ => QuarantineReason::NewStore,
         };
         *status = StoreStatus {
             floor: told.floor,
             era: told.era,
             time: number(told.time / 1000),
-            closed: told.left.map(|left| Closed { until: in_millis(now, left), why }),
+            closed: told.left.map(|left| StoreClosure { until: in_millis(now, left), why }),
             journal: JournalSize { entries: number(told.entries), bytes: number(told.bytes) },
             others: told.others,
             in_flight: told.flying,
@@ -226,7 +226,7 @@ impl Instance {
     /// themselves.
     async fn listen(&self) {
         loop {
-            match Connection::open(&self.place, For::Listening, &self.name).await {
+            match Connection::open(&self.place, ConnectionPurpose::Notifications, &self.name).await {
                 Err(error) => tracing::debug!(%error, "guard.store_listen"),
                 Ok(mut connection) => {
                     if connection.client().batch_execute("LISTEN fencegate").await.is_ok() {

@@ -5,32 +5,36 @@ use std::sync::Arc;
 use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
 use super::{
-    connect::{Connection, For, Unanswered, millis},
+    connect::{Connection, ConnectionPurpose, StatementError, millis},
     driver,
-    instance::{Instance, Postgres, Terms},
+    instance::{GuardTimings, Instance, PostgresStore},
     migrate,
-    place::{NotUsable, Place},
-    unavailable::Unavailable,
+    place::{PostgresConfig, UnusableDatabaseError},
+    unavailable::PostgresError,
 };
-use crate::store::Identity;
+use crate::store::StoreIdentity;
 
 /// The server would cut longer names, and the connections of two instances could have one name.
 const LONGEST_NAME: usize = 36;
 
 /// Whether another guard uses the store. Whoever joins it adds no danger: a failover may have left one server, which has
 /// no standby for a while, and guards that start again then are needed.
-async fn has_others(connection: &Connection, place: &Place) -> Result<bool, NotUsable> {
+async fn has_others(connection: &Connection, place: &PostgresConfig) -> Result<bool, UnusableDatabaseError> {
     let question = format!("SELECT EXISTS (SELECT FROM {}.instance WHERE NOT dead)", place.schema);
     let others = connection.client().query_one(&question, &[]).await;
     Ok(others.map_err(|error| place.failed(&error))?.get(0))
 }
 
-impl Postgres {
+impl PostgresStore {
     /// Makes schema, tables and functions, with a floor below which no token will pass.
     ///
     /// # Errors
     /// There is a store already. A store is never replaced silently, because that would forget every mark.
-    pub async fn init(place: &Place, identity: &Identity, floor: u64) -> Result<(), NotUsable> {
+    pub async fn init(
+        place: &PostgresConfig,
+        identity: &StoreIdentity,
+        floor: u64,
+    ) -> Result<(), UnusableDatabaseError> {
         migrate::init(place, identity, floor).await
     }
 
@@ -38,7 +42,7 @@ impl Postgres {
     ///
     /// # Errors
     /// There is no store, or one that this build must not use.
-    pub async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
+    pub async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
         migrate::inspect(place).await
     }
 
@@ -48,29 +52,29 @@ impl Postgres {
     /// # Errors
     /// There is no store, or one that this build must not use.
     pub async fn open(
-        place: &Place,
-        terms: Terms,
+        place: &PostgresConfig,
+        terms: GuardTimings,
         clock: SharedClock,
         randomness: Arc<dyn Randomness>,
         name: &str,
-    ) -> Result<Self, NotUsable> {
+    ) -> Result<Self, UnusableDatabaseError> {
         if name.is_empty() || name.len() > LONGEST_NAME || !name.is_ascii() {
             let why = format!(
                 "`{name}` names no process: {LONGEST_NAME} letters at most, and none that is not ASCII"
             );
-            return Err(NotUsable::Failed { place: place.to_string(), why });
+            return Err(UnusableDatabaseError::Failed { place: place.to_string(), why });
         }
         let identity = migrate::open(place).await?;
-        let connection = Connection::open(place, For::Beating, name).await?;
+        let connection = Connection::open(place, ConnectionPurpose::Heartbeat, name).await?;
         if !has_others(&connection, place).await? {
             connection.check_followed(place).await?;
         }
         let asked = clock.now();
         let arrive = format!("SELECT {}.arrive($1, $2, $3)", place.schema);
         let (send_within, max_execution) = (millis(terms.send_within), millis(terms.max_execution));
-        let failed = |why: Unanswered| NotUsable::Failed {
+        let failed = |why: StatementError| UnusableDatabaseError::Failed {
             place: place.to_string(),
-            why: Unavailable::from(why).to_string(),
+            why: PostgresError::from(why).to_string(),
         };
         let row = connection.ask(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
         let instance = Instance::new(
@@ -83,7 +87,10 @@ impl Postgres {
         let instance = Arc::new(instance);
         let deciding = tokio::spawn(driver::run(instance.clone())).abort_handle();
         let opened = Self::new(instance, deciding);
-        let unheard = |why: Unavailable| NotUsable::Failed { place: place.to_string(), why: why.to_string() };
+        let unheard = |why: PostgresError| UnusableDatabaseError::Failed {
+            place: place.to_string(),
+            why: why.to_string(),
+        };
         opened.beat().await.map_err(unheard)?;
         Ok(opened)
     }

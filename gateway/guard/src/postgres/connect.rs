@@ -9,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use tokio::{sync::mpsc, task::AbortHandle, time::timeout};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, ToStatement, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    place::{NotUsable, Place, described},
-    unavailable::Unavailable,
+    place::{PostgresConfig, UnusableDatabaseError, described},
+    unavailable::PostgresError,
 };
 
 /// A session at the primary. Dropping it closes it.
@@ -30,12 +30,12 @@ pub(super) struct Connection {
 
 /// The purpose of a connection; the server shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum For {
-    Deciding,
-    Beating,
-    Reading,
-    Listening,
-    Making,
+pub(super) enum ConnectionPurpose {
+    Decisions,
+    Heartbeat,
+    Reads,
+    Notifications,
+    Setup,
 }
 
 /// The time limit for connecting, over all hosts together.
@@ -60,14 +60,14 @@ const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
 /// Settings that may lose commits, in the order in which they are reported.
 const DURABLE: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
-impl For {
+impl ConnectionPurpose {
     fn word(self) -> &'static str {
         match self {
-            Self::Deciding => "decides",
-            Self::Beating => "beats",
-            Self::Reading => "reads",
-            Self::Listening => "listens",
-            Self::Making => "makes",
+            Self::Decisions => "decides",
+            Self::Heartbeat => "beats",
+            Self::Reads => "reads",
+            Self::Notifications => "listens",
+            Self::Setup => "makes",
         }
     }
 
@@ -79,16 +79,27 @@ impl For {
 }
 
 impl Connection {
-    pub(super) async fn open(place: &Place, purpose: For, instance: &str) -> Result<Self, NotUsable> {
-        let late = || NotUsable::Unreachable { place: place.to_string(), why: "no answer in time".into() };
+    pub(super) async fn open(
+        place: &PostgresConfig,
+        purpose: ConnectionPurpose,
+        instance: &str,
+    ) -> Result<Self, UnusableDatabaseError> {
+        let late = || UnusableDatabaseError::Unreachable {
+            place: place.to_string(),
+            why: "no answer in time".into(),
+        };
         timeout(CONNECT, Self::made(place, purpose, instance)).await.map_err(|_| late())?
     }
 
-    async fn made(place: &Place, purpose: For, instance: &str) -> Result<Self, NotUsable> {
+    async fn made(
+        place: &PostgresConfig,
+        purpose: ConnectionPurpose,
+        instance: &str,
+    ) -> Result<Self, UnusableDatabaseError> {
         let failed = |error: tokio_postgres::Error| place.failed(&error);
         let mut config = place.config.clone();
         config.application_name(purpose.application(instance));
-        if purpose != For::Making {
+        if purpose != ConnectionPurpose::Setup {
             // The kernel gives a statement up when we do, also after the end of the process. A server that makes tables may
             // read nothing for longer.
             config.tcp_user_timeout(ANSWER);
@@ -108,7 +119,7 @@ impl Connection {
         };
         let made = Self { client, driver: driver.abort_handle(), warned, told };
         made.client.batch_execute(SETTINGS).await.map_err(failed)?;
-        if purpose == For::Making {
+        if purpose == ConnectionPurpose::Setup {
             made.client.batch_execute("SET statement_timeout = 0").await.map_err(failed)?;
         }
         made.check_durable(place).await?;
@@ -117,13 +128,13 @@ impl Connection {
     }
 
     /// Checks that acknowledged commits are on a disk: a guard that forgets an announced token would let older ones in.
-    async fn check_durable(&self, place: &Place) -> Result<(), NotUsable> {
+    async fn check_durable(&self, place: &PostgresConfig) -> Result<(), UnusableDatabaseError> {
         let failed = |error: tokio_postgres::Error| place.failed(&error);
         for setting in DURABLE {
             let question = format!("SELECT current_setting('{setting}')");
             let value: String = self.client.query_one(&question, &[]).await.map_err(failed)?.get(0);
             if value == "off" {
-                return Err(NotUsable::NotDurable { place: place.to_string(), setting, value });
+                return Err(UnusableDatabaseError::NotDurable { place: place.to_string(), setting, value });
             }
             if setting == "synchronous_commit" {
                 // `local` waits for no standby, so it becomes `on`. The setting is made for this session, so that a
@@ -138,13 +149,17 @@ impl Connection {
 
     /// Checks that a standby has each commit before it is acknowledged, where the place names several hosts: one of
     /// them takes over from another. Where it names one host, standbys cannot be told from other followers.
-    pub(super) async fn check_followed(&self, place: &Place) -> Result<(), NotUsable> {
+    pub(super) async fn check_followed(&self, place: &PostgresConfig) -> Result<(), UnusableDatabaseError> {
         if place.config.get_hosts().len() < 2 {
             return Ok(());
         }
         let question = "SELECT btrim(current_setting('synchronous_standby_names')) <> ''";
         let followed = self.client.query_one(question, &[]).await.map_err(|error| place.failed(&error))?;
-        if followed.get(0) { Ok(()) } else { Err(NotUsable::NotFollowed { place: place.to_string() }) }
+        if followed.get(0) {
+            Ok(())
+        } else {
+            Err(UnusableDatabaseError::NotFollowed { place: place.to_string() })
+        }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -165,16 +180,16 @@ impl Connection {
         &self,
         question: &(impl ToStatement + ?Sized),
         with: &[&(dyn ToSql + Sync)],
-    ) -> Result<Row, Unanswered> {
+    ) -> Result<Row, StatementError> {
         let row = match timeout(ANSWER, self.client.query_one(question, with)).await {
-            Err(_late) => return Err(Unanswered::Lost("no answer in time".into())),
-            Ok(Err(error)) => return Err(Unanswered::of(&error)),
+            Err(_late) => return Err(StatementError::Lost("no answer in time".into())),
+            Ok(Err(error)) => return Err(StatementError::of(&error)),
             Ok(Ok(row)) => row,
         };
         // If somebody cancels the wait for a standby, the commit is reported as done although the standby may not have
         // it.
         if self.has_warned() {
-            return Err(Unanswered::Lost("the server warned of what it did".into()));
+            return Err(StatementError::Lost("the server warned of what it did".into()));
         }
         Ok(row)
     }
@@ -189,10 +204,10 @@ impl Connection {
         &self,
         question: &str,
         with: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, Unanswered> {
+    ) -> Result<Vec<Row>, StatementError> {
         match timeout(ANSWER, self.client.query(question, with)).await {
-            Err(_late) => Err(Unanswered::Lost("no answer in time".into())),
-            Ok(Err(error)) => Err(Unanswered::of(&error)),
+            Err(_late) => Err(StatementError::Lost("no answer in time".into())),
+            Ok(Err(error)) => Err(StatementError::of(&error)),
             Ok(Ok(rows)) => Ok(rows),
         }
     }
@@ -200,14 +215,14 @@ impl Connection {
 
 /// Why a statement has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(super) enum StatementError {
     /// It may have been committed, or still be.
     Lost(String),
     /// It was not committed: the code and the text of the server.
     Refused { code: String, why: String },
 }
 
-impl Unanswered {
+impl StatementError {
     fn of(error: &tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             // With these severities the session ends, perhaps after it has committed.
@@ -229,7 +244,7 @@ impl Unanswered {
     }
 }
 
-impl Unanswered {
+impl StatementError {
     /// Whether a smaller statement may succeed: the server had no time for it (57014), no memory or no disk (53), or it
     /// went beyond a limit of the server (54).
     pub(super) fn was_too_much(&self) -> bool {
@@ -242,11 +257,11 @@ impl Unanswered {
     }
 }
 
-impl From<Unanswered> for Unavailable {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<StatementError> for PostgresError {
+    fn from(unanswered: StatementError) -> Self {
         match unanswered {
-            Unanswered::Lost(why) => Self::Unreachable(why),
-            Unanswered::Refused { code, why } => Self::Unreachable(format!("{why} ({code})")),
+            StatementError::Lost(why) => Self::Unreachable(why),
+            StatementError::Refused { code, why } => Self::Unreachable(format!("{why} ({code})")),
         }
     }
 }
@@ -291,6 +306,6 @@ pub(super) fn millis(time: Duration) -> i64 {
 }
 
 /// The instant `left` milliseconds after `now`; a negative number gives `now`.
-pub(super) fn in_millis(now: Boot, left: i64) -> Boot {
+pub(super) fn in_millis(now: BootInstant, left: i64) -> BootInstant {
     now + Duration::from_millis(u64::try_from(left).unwrap_or_default())
 }

@@ -2,11 +2,11 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::place::{NotUsable, Place};
+use super::place::{PostgresConfig, UnusableDatabaseError};
 
 /// A copy, which may or may not be the store of the schema yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copied {
+pub struct ImportRecord {
     /// Names the move.
     pub id: String,
     /// Where the store was before, for people.
@@ -17,15 +17,18 @@ pub struct Copied {
     pub(super) format: u32,
 }
 
-impl Copied {
+impl ImportRecord {
     /// The error for a copy that is not the store yet.
-    pub(super) fn unfinished(self, place: &Place) -> NotUsable {
-        NotUsable::Unfinished { place: place.to_string(), from: self.from }
+    pub(super) fn unfinished(self, place: &PostgresConfig) -> UnusableDatabaseError {
+        UnusableDatabaseError::Unfinished { place: place.to_string(), from: self.from }
     }
 }
 
 /// Reads that row, if there is one.
-pub(super) async fn copied(client: &Client, place: &Place) -> Result<Option<Copied>, NotUsable> {
+pub(super) async fn copied(
+    client: &Client,
+    place: &PostgresConfig,
+) -> Result<Option<ImportRecord>, UnusableDatabaseError> {
     let failed = |error: Error| place.failed(&error);
     let table = format!("{}.moved_in", place.schema);
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
@@ -36,6 +39,6 @@ pub(super) async fn copied(client: &Client, place: &Place) -> Result<Option<Copi
     let row = client.query_opt(&question, &[]).await.map_err(failed)?;
     Ok(row.map(|row| {
         let format = u32::try_from(row.get::<_, i32>(3)).unwrap_or_default();
-        Copied { id: row.get(0), from: row.get(1), store: row.get(2), format }
+        ImportRecord { id: row.get(0), from: row.get(1), store: row.get(2), format }
     }))
 }

@@ -10,25 +10,25 @@ use tokio_postgres::{
 
 use super::{
     connect::millis,
-    instance::Terms,
+    instance::GuardTimings,
     item::ends,
     migrate::FORMAT,
-    place::{NotUsable, Place},
+    place::{PostgresConfig, UnusableDatabaseError},
 };
 use crate::{
-    operation::{Entry, Kept, State},
-    register::Mark,
-    store::Identity,
+    operation::{JournalEntry, State, StoredResponse},
+    register::Watermark,
+    store::StoreIdentity,
 };
 
 /// The single values of a store that is moved; without its keys and operations.
 #[derive(Debug, Clone)]
-pub struct Handed {
+pub struct ImportHeader {
     /// Names the move.
     pub id: String,
     /// Where the store was before, for people.
     pub from: String,
-    pub identity: Identity,
+    pub identity: StoreIdentity,
     pub floor: u64,
     pub era: u64,
     /// Seconds of the store's time.
@@ -36,20 +36,20 @@ pub struct Handed {
     /// How long every key stays closed, if it does.
     pub closed: Option<Duration>,
     /// The terms of the guard that had the store before.
-    pub terms: Terms,
+    pub terms: GuardTimings,
 }
 
 /// A key with its marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marked {
+pub struct KeyRow {
     pub key: ResourceKey,
-    pub write: Option<Mark>,
-    pub read: Option<Mark>,
+    pub write: Option<Watermark>,
+    pub read: Option<Watermark>,
 }
 
 /// An execution that may be at work on some keys; `left`: for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unended {
+pub struct OpenExecution {
     /// A unique name.
     pub name: String,
     pub keys: Vec<ResourceKey>,
@@ -59,18 +59,18 @@ pub struct Unended {
 }
 
 /// The transaction that copies. If it is dropped, nothing was copied.
-pub struct Copying<'i> {
+pub struct ImportTransaction<'i> {
     transaction: Transaction<'i>,
-    place: &'i Place,
-    handed: Handed,
+    place: &'i PostgresConfig,
+    handed: ImportHeader,
     /// The id of the row that stands for the guard that had the store before.
     instance: i32,
-    written: Rows,
+    written: RowCounts,
 }
 
 /// How many rows were written, to compare with the tables at the end.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Rows {
+struct RowCounts {
     keys: i64,
     unended: i64,
     operations: i64,
@@ -81,15 +81,15 @@ struct Rows {
 /// The name of that row. Running guards have names of digits, so it cannot be taken for one.
 const BEFORE: &str = "before the move";
 
-impl<'i> Copying<'i> {
+impl<'i> ImportTransaction<'i> {
     pub(super) async fn begin(
         transaction: Transaction<'i>,
-        handed: Handed,
-        place: &'i Place,
-    ) -> Result<Self, NotUsable> {
-        let mut copying = Self { transaction, place, handed, instance: 0, written: Rows::default() };
+        handed: ImportHeader,
+        place: &'i PostgresConfig,
+    ) -> Result<Self, UnusableDatabaseError> {
+        let mut copying = Self { transaction, place, handed, instance: 0, written: RowCounts::default() };
         copying.written.highest = copying.number(copying.handed.floor)?;
-        let Terms { send_within, max_execution, .. } = copying.handed.terms;
+        let GuardTimings { send_within, max_execution, .. } = copying.handed.terms;
         let question = "INSERT INTO instance (name, renewed, dead, send_within, max_execution)
             VALUES ($1, $2, true, $3, $4) RETURNING id";
         let with: [&(dyn ToSql + Sync); 4] =
@@ -102,9 +102,9 @@ impl<'i> Copying<'i> {
 
     /// # Errors
     /// The rows cannot be written. The same is true of the methods below.
-    pub async fn marks(&mut self, marked: &[Marked]) -> Result<(), NotUsable> {
+    pub async fn marks(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
-        let tokens = |of: fn(&Marked) -> Option<Mark>| -> Vec<Option<String>> {
+        let tokens = |of: fn(&KeyRow) -> Option<Watermark>| -> Vec<Option<String>> {
             marked.iter().map(|marked| of(marked).map(|mark| mark.token.to_string())).collect()
         };
         let (write, read) = (tokens(|marked| marked.write), tokens(|marked| marked.read));
@@ -123,7 +123,7 @@ impl<'i> Copying<'i> {
         self.insert(question, &types, &[&keys, &write, &exact, &read, &base, &used]).await
     }
 
-    pub async fn unended(&mut self, unended: &[Unended]) -> Result<(), NotUsable> {
+    pub async fn unended(&mut self, unended: &[OpenExecution]) -> Result<(), UnusableDatabaseError> {
         let each = || unended.iter().flat_map(|one| one.keys.iter().map(move |key| (key, one)));
         let keys: Vec<&str> = each().map(|(key, _)| key.as_str()).collect();
         let names: Vec<&str> = each().map(|(_, one)| one.name.as_str()).collect();
@@ -147,7 +147,10 @@ impl<'i> Copying<'i> {
         self.insert(question, &types, &[&keys, &names, &tokens, &shared, &left, &instance, &time]).await
     }
 
-    pub async fn operations(&mut self, operations: &[(OperationId, Entry)]) -> Result<(), NotUsable> {
+    pub async fn operations(
+        &mut self,
+        operations: &[(OperationId, JournalEntry)],
+    ) -> Result<(), UnusableDatabaseError> {
         let ids: Vec<&[u8]> = operations.iter().map(|(id, _)| id.bytes().as_slice()).collect();
         let text = |entry| serde_json::to_string(entry).expect("plain fields serialise");
         let entries: Vec<String> = operations.iter().map(|(_, entry)| text(entry)).collect();
@@ -167,16 +170,16 @@ impl<'i> Copying<'i> {
     }
 
     /// Checks that everything was copied, and commits.
-    pub(super) async fn end(self) -> Result<(), NotUsable> {
+    pub(super) async fn end(self) -> Result<(), UnusableDatabaseError> {
         let counted = "SELECT (SELECT count(*) FROM key), (SELECT count(*) FROM at_work), (SELECT count(*) FROM operation)";
         let row = self.transaction.query_one(counted, &[]).await.map_err(|error| self.failed(&error))?;
-        let Rows { keys, unended, operations, bytes, highest } = self.written;
+        let RowCounts { keys, unended, operations, bytes, highest } = self.written;
         if (row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, i64>(2)) != (keys, unended, operations) {
             return Err(self.wrong("other rows are there than were written"));
         }
         let (time, floor) = (self.time()?, self.number(self.handed.floor)?);
         let era = i64::try_from(self.handed.era).unwrap_or(i64::MAX);
-        let Handed { id, from, identity, closed, .. } = &self.handed;
+        let ImportHeader { id, from, identity, closed, .. } = &self.handed;
         let closed_until = closed.map(|closed| time.saturating_add(millis(closed)));
         let closed_why = closed.map(|_| "new");
         let question = "INSERT INTO moved_in (id, came_from, format, store, ensemble, floor, highest, entries, bytes, era,
@@ -208,27 +211,27 @@ impl<'i> Copying<'i> {
         question: &str,
         types: &[Type],
         with: &[&(dyn ToSql + Sync)],
-    ) -> Result<(), NotUsable> {
+    ) -> Result<(), UnusableDatabaseError> {
         let failed = |error: Error| self.failed(&error);
         let prepared = self.transaction.prepare_typed(question, types).await.map_err(failed)?;
         self.transaction.execute(&prepared, with).await.map_err(failed).map(drop)
     }
 
     /// Milliseconds of the store's time.
-    fn time(&self) -> Result<i64, NotUsable> {
+    fn time(&self) -> Result<i64, UnusableDatabaseError> {
         self.number(self.handed.time.saturating_mul(1000))
     }
 
-    fn number(&self, number: u64) -> Result<i64, NotUsable> {
+    fn number(&self, number: u64) -> Result<i64, UnusableDatabaseError> {
         i64::try_from(number).map_err(|_| self.wrong("a number of the store is beyond 2^63"))
     }
 
-    fn failed(&self, error: &Error) -> NotUsable {
+    fn failed(&self, error: &Error) -> UnusableDatabaseError {
         self.place.failed(error)
     }
 
-    fn wrong(&self, why: &str) -> NotUsable {
-        NotUsable::Failed { place: self.place.to_string(), why: why.to_owned() }
+    fn wrong(&self, why: &str) -> UnusableDatabaseError {
+        UnusableDatabaseError::Failed { place: self.place.to_string(), why: why.to_owned() }
     }
 }
 
@@ -237,9 +240,9 @@ fn count<T>(rows: &[T]) -> i64 {
 }
 
 /// The body of the kept answer, if there is one.
-fn body(entry: &Entry) -> Option<&[u8]> {
+fn body(entry: &JournalEntry) -> Option<&[u8]> {
     match &entry.state {
-        State::Done { answer: Some(Kept { body, .. }), .. } => body.as_deref(),
+        State::Done { answer: Some(StoredResponse { body, .. }), .. } => body.as_deref(),
         _ => None,
     }
 }

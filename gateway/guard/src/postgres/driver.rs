@@ -14,18 +14,18 @@ use tokio::time::sleep;
 use tokio_postgres::Statement;
 
 use super::{
-    backlog::{MOST_AT_ONCE, Pending},
-    connect::{Connection, For, Unanswered, millis},
+    backlog::{MOST_AT_ONCE, PendingRequest},
+    connect::{Connection, ConnectionPurpose, StatementError, millis},
     instance::Instance,
-    item::{Answer, Answers, How, Item, keys_of},
-    membership::Lost,
+    item::{AdmitKind, DbReply, DbReplyBatch, DbRequest, keys_of},
+    membership::MembershipLostError,
     migrate::FORMAT,
-    unavailable::Unavailable,
+    unavailable::PostgresError,
 };
 use crate::metrics::GuardMetrics;
 
 /// The one connection whose statements count.
-struct Deciding {
+struct DecisionConnection {
     connection: Connection,
     statement: Statement,
     generation: i32,
@@ -41,11 +41,13 @@ const TRIES: u32 = 3;
 pub(super) async fn run(instance: Arc<Instance>) {
     let mut deciding = None;
     let mut given_up = 0;
-    let mut room = Room::default();
+    let mut room = BatchSize::default();
     while let Some(batch) = instance.backlog.next(room.0).await {
         let open = match deciding.take() {
             Some(open) => Ok(open),
-            None => Deciding::open(&instance).await.inspect(|_| instance.count(GuardMetrics::reconnected)),
+            None => DecisionConnection::open(&instance)
+                .await
+                .inspect(|_| instance.count(GuardMetrics::reconnected)),
         };
         let open = match open {
             Ok(open) => open,
@@ -64,11 +66,11 @@ pub(super) async fn run(instance: Arc<Instance>) {
                 deliver(&instance, batch, answers);
                 Some(open)
             }
-            Err(Unanswered::Lost(why)) => {
+            Err(StatementError::Lost(why)) => {
                 tracing::warn!(error = %why, "guard.store_answer_lost");
                 // Perhaps it was too much to be answered in time.
                 room.refused(batch.len());
-                instance.backlog.put_back(batch.into_iter().filter_map(Pending::lost).collect());
+                instance.backlog.put_back(batch.into_iter().filter_map(PendingRequest::lost).collect());
                 None
             }
             Err(refused) => {
@@ -101,15 +103,15 @@ pub(super) async fn run(instance: Arc<Instance>) {
 
 /// How many questions go in one statement: fewer after the server had no time or no room for as many.
 #[derive(Debug, PartialEq, Eq)]
-struct Room(usize);
+struct BatchSize(usize);
 
-impl Default for Room {
+impl Default for BatchSize {
     fn default() -> Self {
         Self(MOST_AT_ONCE)
     }
 }
 
-impl Room {
+impl BatchSize {
     fn refused(&mut self, asked: usize) {
         self.0 = (asked / 2).max(1);
     }
@@ -123,7 +125,7 @@ impl Room {
 }
 
 /// A batch that was refused goes in front of all others. An end that was refused alone makes room for the others.
-fn put_back(instance: &Instance, mut batch: Vec<Pending>) {
+fn put_back(instance: &Instance, mut batch: Vec<PendingRequest>) {
     let alone = batch.len() == 1;
     match batch.pop_if(|last| alone && last.is_end()) {
         Some(end) => instance.backlog.put_last(end),
@@ -133,14 +135,18 @@ fn put_back(instance: &Instance, mut batch: Vec<Pending>) {
 
 /// Asks each question of a batch by itself, because one of them has made the batch fail. Gives a refusal that may pass,
 /// before which all that was not answered is put back.
-async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) -> Option<Unanswered> {
+async fn one_by_one(
+    instance: &Instance,
+    open: &DecisionConnection,
+    batch: Vec<PendingRequest>,
+) -> Option<StatementError> {
     let mut left = batch.into_iter();
     while let Some(pending) = left.next() {
         let alone = vec![pending];
         match open.ask(instance, &alone).await {
             Ok(answers) => deliver(instance, alone, answers),
-            Err(Unanswered::Lost(_)) => {
-                let again = alone.into_iter().filter_map(Pending::lost);
+            Err(StatementError::Lost(_)) => {
+                let again = alone.into_iter().filter_map(PendingRequest::lost);
                 instance.backlog.put_back(again.chain(left).collect());
                 return None;
             }
@@ -149,9 +155,9 @@ async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) -
                 put_back(instance, alone);
                 return Some(refused);
             }
-            Err(Unanswered::Refused { code, why }) => {
+            Err(StatementError::Refused { code, why }) => {
                 tracing::error!(code, error = why, "guard.store_refuses");
-                let unavailable = Unavailable::Refused(format!("{why} ({code})"));
+                let unavailable = PostgresError::Refused(format!("{why} ({code})"));
                 let rest = alone.into_iter().filter_map(|pending| pending.refused(&unavailable));
                 rest.for_each(|rest| instance.backlog.put_last(rest));
             }
@@ -161,38 +167,38 @@ async fn one_by_one(instance: &Instance, open: &Deciding, batch: Vec<Pending>) -
 }
 
 /// Gives each caller its answer. Registrations whose callers have gone are taken back.
-fn deliver(instance: &Instance, batch: Vec<Pending>, answers: Answers) {
+fn deliver(instance: &Instance, batch: Vec<PendingRequest>, answers: DbReplyBatch) {
     instance.memory.acts.store(answers.acts, Ordering::SeqCst);
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
         match &pending.item {
-            Item::Look { how: How::Claim | How::Pass, claim, .. }
+            DbRequest::Look { how: AdmitKind::Claim | AdmitKind::Pass, claim, .. }
                 if matches!(
                     answer,
-                    Answer::Running | Answer::Wait { .. } | Answer::Closed { .. } | Answer::NotHeld
+                    DbReply::Running | DbReply::Wait { .. } | DbReply::Closed { .. } | DbReply::NotHeld
                 ) =>
             {
                 instance.memory.knows(claim.token.number());
             }
-            Item::End { operation, .. } => {
+            DbRequest::End { operation, .. } => {
                 ring(instance, &pending.item, operation.as_ref().map(|(right, _)| right.id.to_string()));
             }
-            Item::Release(right) => ring(instance, &pending.item, Some(right.id.to_string())),
-            Item::Resolve { .. } => ring(instance, &pending.item, None),
-            Item::Look { .. } | Item::Reserve(_) | Item::Write(..) | Item::Nothing => {}
+            DbRequest::Release(right) => ring(instance, &pending.item, Some(right.id.to_string())),
+            DbRequest::Resolve { .. } => ring(instance, &pending.item, None),
+            DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Write(..) | DbRequest::Nothing => {}
         }
         pending.answered(answer, &instance.backlog);
     }
 }
 
 /// Wakes waiting requests of this process directly, without a notice from the database.
-fn ring(instance: &Instance, item: &Item, operation: Option<String>) {
+fn ring(instance: &Instance, item: &DbRequest, operation: Option<String>) {
     item.keys().iter().for_each(|key| instance.wakes.ring(key.as_str()));
     operation.iter().for_each(|operation| instance.wakes.ring(operation));
 }
 
 /// Gives an end to what the database has in the name of this guard and the guard has not in hand: after a rollback, what
 /// had ended. What is asked later on this connection is registered later.
-async fn disown(instance: &Instance, connection: &Connection, generation: i32) -> Result<(), Unanswered> {
+async fn disown(instance: &Instance, connection: &Connection, generation: i32) -> Result<(), StatementError> {
     let slack = millis(instance.passed().unwritten(instance.clock.now()));
     let in_hand = instance.names.all();
     let disown = instance.named("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
@@ -204,40 +210,44 @@ async fn disown(instance: &Instance, connection: &Connection, generation: i32) -
     Ok(())
 }
 
-impl Deciding {
+impl DecisionConnection {
     /// Opens the connection. After this, statements of an earlier connection of this instance are over, or are refused.
-    async fn open(instance: &Instance) -> Result<Self, Unavailable> {
-        let opened = Connection::open(&instance.place, For::Deciding, &instance.name).await;
-        let connection = opened.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
+    async fn open(instance: &Instance) -> Result<Self, PostgresError> {
+        let opened = Connection::open(&instance.place, ConnectionPurpose::Decisions, &instance.name).await;
+        let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         let store = connection.ask(&instance.named("SELECT format, store FROM $$.store"), &[]).await?;
         let (format, store): (i32, String) = (store.get(0), store.get(1));
         if store != instance.identity.store {
-            return Err(instance.lose(Lost::Another(store)));
+            return Err(instance.lose(MembershipLostError::Another(store)));
         }
         if u32::try_from(format).is_ok_and(|format| format > FORMAT) {
-            return Err(instance.lose(Lost::Newer(format.unsigned_abs())));
+            return Err(instance.lose(MembershipLostError::Newer(format.unsigned_abs())));
         }
         // Ends the earlier connection, which may wait for a lock or a standby and so hold us up. Its statements would
         // be refused even without this.
         let end_it = "SELECT count(pg_terminate_backend(pid, 500)) FROM pg_stat_activity
             WHERE application_name = $1 AND pid <> pg_backend_pid() AND datname = current_database()";
-        if let Err(why @ Unanswered::Lost(_)) =
-            connection.ask(end_it, &[&For::Deciding.application(&instance.name)]).await
+        if let Err(why @ StatementError::Lost(_)) =
+            connection.ask(end_it, &[&ConnectionPurpose::Decisions.application(&instance.name)]).await
         {
             return Err(why.into());
         }
         let acts = instance.memory.acts.load(Ordering::SeqCst);
         let resume = instance.named("SELECT $$.resume($1, $2, $3)");
         let resumed = connection.ask(&resume, &[&instance.id, &acts, &instance.memory.known()]).await?;
-        let Some(generation) = resumed.get(0) else { return Err(instance.lose(Lost::Dead)) };
+        let Some(generation) = resumed.get(0) else { return Err(instance.lose(MembershipLostError::Dead)) };
         disown(instance, &connection, generation).await?;
         let act = instance.named("SELECT $$.act($1, $2, $3, $4, $5, $6)");
         let prepared = connection.client().prepare(&act).await;
-        let statement = prepared.map_err(|error| Unavailable::Unreachable(error.to_string()))?;
+        let statement = prepared.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         Ok(Self { connection, statement, generation })
     }
 
-    async fn ask(&self, instance: &Instance, batch: &[Pending]) -> Result<Answers, Unanswered> {
+    async fn ask(
+        &self,
+        instance: &Instance,
+        batch: &[PendingRequest],
+    ) -> Result<DbReplyBatch, StatementError> {
         let now = instance.clock.now();
         let slack = millis(instance.passed().unwritten(now));
         let longest = millis(instance.terms.send_within + instance.terms.max_execution);
@@ -257,8 +267,8 @@ impl Deciding {
             metrics.grouped(batch.len());
         });
         failpoint::pass("after_store_answered");
-        let lost = |why: &dyn std::fmt::Display| Unanswered::Lost(why.to_string());
-        let answers: Answers = serde_json::from_str(row.get(0)).map_err(|error| lost(&error))?;
+        let lost = |why: &dyn std::fmt::Display| StatementError::Lost(why.to_string());
+        let answers: DbReplyBatch = serde_json::from_str(row.get(0)).map_err(|error| lost(&error))?;
         if answers.acts == 0 {
             return Err(lost(&"another connection of this instance has taken its place"));
         }
@@ -275,20 +285,20 @@ mod tests {
 
     #[test]
     fn a_refusal_halves_what_goes_at_once_and_answers_raise_it_slowly() {
-        let mut room = Room::default();
+        let mut room = BatchSize::default();
         room.refused(60);
-        assert_eq!(room, Room(30));
+        assert_eq!(room, BatchSize(30));
         room.answered(29);
-        assert_eq!(room, Room(30), "it may be that more is too much");
+        assert_eq!(room, BatchSize(30), "it may be that more is too much");
         room.answered(30);
-        assert_eq!(room, Room(34));
+        assert_eq!(room, BatchSize(34));
         for _ in 0..9 {
             room.refused(room.0);
         }
-        assert_eq!(room, Room(1));
+        assert_eq!(room, BatchSize(1));
         for _ in 0..60 {
             room.answered(room.0);
         }
-        assert_eq!(room, Room(MOST_AT_ONCE));
+        assert_eq!(room, BatchSize(MOST_AT_ONCE));
     }
 }

@@ -13,20 +13,20 @@ use fencegate_process::randomness::Guid;
 
 /// The names of which there is a handle, with the number of their handles.
 #[derive(Debug, Default)]
-pub(super) struct Names(Mutex<HashMap<Guid, usize>>);
+pub(super) struct NameRegistry(Mutex<HashMap<Guid, usize>>);
 
 /// A handle of a name. A caller, a question in the backlog and an answer on its way have one each. The name is listed
 /// until the last of them is dropped.
-pub(super) struct InHand {
+pub(super) struct NameHandle {
     name: Guid,
-    names: Arc<Names>,
+    names: Arc<NameRegistry>,
 }
 
-impl Names {
+impl NameRegistry {
     /// Call this before the database hears the name, so that no row is ever without a listed name.
-    pub(super) fn take(self: &Arc<Self>, name: Guid) -> InHand {
+    pub(super) fn take(self: &Arc<Self>, name: Guid) -> NameHandle {
         *self.lock().entry(name).or_default() += 1;
-        InHand { name, names: self.clone() }
+        NameHandle { name, names: self.clone() }
     }
 
     pub(super) fn all(&self) -> Vec<String> {
@@ -39,19 +39,19 @@ impl Names {
     }
 }
 
-impl InHand {
+impl NameHandle {
     pub(super) fn name(&self) -> Guid {
         self.name
     }
 }
 
-impl Clone for InHand {
+impl Clone for NameHandle {
     fn clone(&self) -> Self {
         self.names.take(self.name)
     }
 }
 
-impl Drop for InHand {
+impl Drop for NameHandle {
     fn drop(&mut self) {
         let mut names = self.names.lock();
         if let Some(handles) = names.get_mut(&self.name) {
@@ -63,7 +63,7 @@ impl Drop for InHand {
     }
 }
 
-impl fmt::Debug for InHand {
+impl fmt::Debug for NameHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.name, f)
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_name_is_listed_until_its_last_handle_is_dropped() {
-        let (names, name) = (Arc::<Names>::default(), Guid::new(&SystemRandomness));
+        let (names, name) = (Arc::<NameRegistry>::default(), Guid::new(&SystemRandomness));
         let first = names.take(name);
         let (second, third) = (first.clone(), names.take(name));
         drop((first, third));

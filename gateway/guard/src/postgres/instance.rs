@@ -9,28 +9,28 @@ use std::{
 };
 
 use fencegate_process::{
-    clock::{Boot, SharedClock},
+    clock::{BootInstant, SharedClock},
     randomness::{Guid, Randomness},
 };
 use tokio::{sync::watch, task::AbortHandle};
 
 use super::{
-    backlog::Backlog,
-    connect::{Connection, For, Unanswered},
-    in_hand::Names,
+    backlog::RequestQueue,
+    connect::{Connection, ConnectionPurpose, StatementError},
+    in_hand::NameRegistry,
     look::DispatchName,
-    membership::{Lease, Lost, StoreStatus},
-    place::Place,
-    time::Passed,
-    unavailable::Unavailable,
+    membership::{GuardMembership, MembershipLostError, StoreStatus},
+    place::PostgresConfig,
+    time::ClockSamples,
+    unavailable::PostgresError,
     unseen::UnseenDoubts,
-    wakes::Wakes,
+    wakes::KeyNotifiers,
 };
-use crate::{metrics::GuardMetrics, store::Identity};
+use crate::{metrics::GuardMetrics, store::StoreIdentity};
 
 /// The times of a guard that the database has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct GuardTimings {
     /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
     /// How long after its last byte an execution without a seen end counts as over.
@@ -44,40 +44,40 @@ pub struct Terms {
 /// A store that several guards share. A clone is another handle of the same instance; with the last handle its tasks
 /// end.
 #[derive(Clone)]
-pub struct Postgres {
+pub struct PostgresStore {
     pub(super) instance: Arc<Instance>,
-    _deciding: Arc<Ends>,
+    _deciding: Arc<AbortOnDrop>,
 }
 
 pub(super) struct Instance {
-    pub(super) place: Place,
-    pub(super) identity: Identity,
-    pub(super) terms: Terms,
+    pub(super) place: PostgresConfig,
+    pub(super) identity: StoreIdentity,
+    pub(super) terms: GuardTimings,
     /// The id of its row.
     pub(super) id: i32,
     /// The name of the process.
     pub(super) name: String,
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
-    pub(super) backlog: Arc<Backlog>,
-    pub(super) names: Arc<Names>,
-    pub(super) wakes: Wakes,
-    pub(super) lease: Lease,
-    pub(super) memory: Memory,
+    pub(super) backlog: Arc<RequestQueue>,
+    pub(super) names: Arc<NameRegistry>,
+    pub(super) wakes: KeyNotifiers,
+    pub(super) lease: GuardMembership,
+    pub(super) memory: AcknowledgedProgress,
     /// Set if the endpoints are asked whether they run.
     pub(super) unseen: OnceLock<Mutex<UnseenDoubts>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
-    passed: Mutex<Passed>,
+    passed: Mutex<ClockSamples>,
     status: Mutex<StoreStatus>,
-    lost: watch::Sender<Option<Lost>>,
+    lost: watch::Sender<Option<MembershipLostError>>,
     pub(super) beating: tokio::sync::Mutex<Option<Connection>>,
     reading: tokio::sync::Mutex<Option<Arc<Connection>>>,
 }
 
 /// The progress that the database has acknowledged. If it knows less later, it was rolled back.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct AcknowledgedProgress {
     /// Number of statements of this instance.
     pub(super) acts: AtomicI64,
     /// The largest epoch that any guard has announced, as far as this one was told.
@@ -85,15 +85,15 @@ pub(super) struct Memory {
 }
 
 /// Ends the background tasks when it is dropped.
-struct Ends(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for Ends {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Memory {
+impl AcknowledgedProgress {
     pub(super) fn knows(&self, epoch: u64) {
         self.known.fetch_max(epoch, Ordering::SeqCst);
     }
@@ -103,16 +103,16 @@ impl Memory {
     }
 }
 
-impl Postgres {
+impl PostgresStore {
     pub(super) fn new(instance: Arc<Instance>, deciding: AbortHandle) -> Self {
-        Self { instance, _deciding: Arc::new(Ends(deciding)) }
+        Self { instance, _deciding: Arc::new(AbortOnDrop(deciding)) }
     }
 
-    pub fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &StoreIdentity {
         &self.instance.identity
     }
 
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &PostgresConfig {
         &self.instance.place
     }
 
@@ -122,7 +122,7 @@ impl Postgres {
     }
 
     /// The lease of this guard. Bytes may leave only while it holds, beside the permission of their dispatch.
-    pub fn lease(&self) -> Lease {
+    pub fn lease(&self) -> GuardMembership {
         self.instance.lease.clone()
     }
 
@@ -144,7 +144,7 @@ impl Postgres {
     }
 
     /// Returns when this process has lost its place in the store, and has to end.
-    pub async fn lost(&self) -> Lost {
+    pub async fn lost(&self) -> MembershipLostError {
         let mut lost = self.instance.lost.subscribe();
         match lost.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(lost)) => lost.clone(),
@@ -156,10 +156,10 @@ impl Postgres {
 
 impl Instance {
     pub(super) fn new(
-        (place, identity, terms): (Place, Identity, Terms),
+        (place, identity, terms): (PostgresConfig, StoreIdentity, GuardTimings),
         (id, name): (i32, String),
         (clock, randomness): (SharedClock, Arc<dyn Randomness>),
-        asked: Boot,
+        asked: BootInstant,
     ) -> Self {
         Self {
             place,
@@ -171,12 +171,12 @@ impl Instance {
             randomness,
             backlog: Arc::default(),
             names: Arc::default(),
-            wakes: Wakes::new(),
-            lease: Lease::default(),
-            memory: Memory::default(),
+            wakes: KeyNotifiers::new(),
+            lease: GuardMembership::default(),
+            memory: AcknowledgedProgress::default(),
             unseen: OnceLock::new(),
             metrics: OnceLock::new(),
-            passed: Mutex::new(Passed::new(asked)),
+            passed: Mutex::new(ClockSamples::new(asked)),
             status: Mutex::default(),
             lost: watch::Sender::default(),
             beating: tokio::sync::Mutex::default(),
@@ -188,7 +188,7 @@ impl Instance {
         Guid::new(self.randomness.as_ref())
     }
 
-    pub(super) fn passed(&self) -> MutexGuard<'_, Passed> {
+    pub(super) fn passed(&self) -> MutexGuard<'_, ClockSamples> {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -208,30 +208,30 @@ impl Instance {
     }
 
     /// The place in the store is lost for good, and the lease with it.
-    pub(super) fn lose(&self, why: Lost) -> Unavailable {
+    pub(super) fn lose(&self, why: MembershipLostError) -> PostgresError {
         self.lease.end();
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             lost.get_or_insert_with(|| why.clone());
             first
         });
-        Unavailable::Lost(why)
+        PostgresError::Lost(why)
     }
 
-    pub(super) fn is_lost(&self) -> Option<Lost> {
+    pub(super) fn is_lost(&self) -> Option<MembershipLostError> {
         self.lost.borrow().clone()
     }
 
     /// The connection for questions that change no decision.
-    async fn reading(&self) -> Result<Arc<Connection>, Unavailable> {
+    async fn reading(&self) -> Result<Arc<Connection>, PostgresError> {
         let mut slot = self.reading.lock().await;
         if let Some(connection) = &*slot
             && !connection.client().is_closed()
         {
             return Ok(connection.clone());
         }
-        let opened = Connection::open(&self.place, For::Reading, &self.name).await;
-        let connection = Arc::new(opened.map_err(|error| Unavailable::Unreachable(error.to_string()))?);
+        let opened = Connection::open(&self.place, ConnectionPurpose::Reads, &self.name).await;
+        let connection = Arc::new(opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?);
         *slot = Some(connection.clone());
         Ok(connection)
     }
@@ -241,12 +241,12 @@ impl Instance {
         &self,
         question: &str,
         with: &[&(dyn tokio_postgres::types::ToSql + Sync)],
-    ) -> Result<Vec<tokio_postgres::Row>, Unavailable> {
+    ) -> Result<Vec<tokio_postgres::Row>, PostgresError> {
         let question = self.named(question);
         let connection = self.reading().await?;
         match connection.read(&question, with).await {
             Ok(rows) => return Ok(rows),
-            Err(Unanswered::Lost(_)) => *self.reading.lock().await = None,
+            Err(StatementError::Lost(_)) => *self.reading.lock().await = None,
             Err(refused) => return Err(refused.into()),
         }
         // A long idle connection may have been closed, so connect anew once.

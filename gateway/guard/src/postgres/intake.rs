@@ -6,28 +6,28 @@
 use tokio_postgres::Error;
 
 use super::{
-    connect::{Connection, For, Unanswered},
-    copied::{Copied, copied},
-    copying::{Copying, Handed},
+    connect::{Connection, ConnectionPurpose, StatementError},
+    copied::{ImportRecord, copied},
+    copying::{ImportHeader, ImportTransaction},
     migrate::{FORMAT, LOCK_IF_FREE, UNLOCK, climb, found},
-    place::{NotUsable, Place},
-    unavailable::Unavailable,
+    place::{PostgresConfig, UnusableDatabaseError},
+    unavailable::PostgresError,
 };
 
 /// A schema that nobody else changes meanwhile.
-pub struct Intake {
+pub struct ImportLock {
     connection: Connection,
-    place: Place,
+    place: PostgresConfig,
 }
 
 /// The content of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum There {
+pub enum SchemaContent {
     Nothing,
     /// A copy that is no store yet.
-    Copy(Copied),
+    Copy(ImportRecord),
     /// A store, with the copy that it was made of, if any.
-    Store(Option<Copied>),
+    Store(Option<ImportRecord>),
 }
 
 /// Makes the copy of this name the store; works once.
@@ -39,11 +39,11 @@ const FINISH: &str = "WITH made AS (
     FROM $$.moved_in WHERE id = $1 RETURNING 1)
     SELECT count(*) FROM made";
 
-impl Intake {
+impl ImportLock {
     /// # Errors
     /// The database is not fit for a store, or another process makes one there at this moment.
-    pub async fn open(place: &Place) -> Result<Self, NotUsable> {
-        let connection = Connection::open(place, For::Making, "migrate").await?;
+    pub async fn open(place: &PostgresConfig) -> Result<Self, UnusableDatabaseError> {
+        let connection = Connection::open(place, ConnectionPurpose::Setup, "migrate").await?;
         connection.check_followed(place).await?;
         let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
         let free = free.map_err(|error| place.failed(&error))?;
@@ -56,13 +56,13 @@ impl Intake {
 
     /// # Errors
     /// It cannot be read.
-    pub async fn there(&self) -> Result<There, NotUsable> {
+    pub async fn there(&self) -> Result<SchemaContent, UnusableDatabaseError> {
         let client = self.connection.client();
         let copy = copied(client, &self.place).await?;
         Ok(match (found(client, &self.place).await?, copy) {
-            (Some(_), copy) => There::Store(copy),
-            (None, Some(copy)) => There::Copy(copy),
-            (None, None) => There::Nothing,
+            (Some(_), copy) => SchemaContent::Store(copy),
+            (None, Some(copy)) => SchemaContent::Copy(copy),
+            (None, None) => SchemaContent::Nothing,
         })
     }
 
@@ -70,7 +70,7 @@ impl Intake {
     ///
     /// # Errors
     /// They cannot be made.
-    pub async fn tries(&mut self) -> Result<(), NotUsable> {
+    pub async fn tries(&mut self) -> Result<(), UnusableDatabaseError> {
         let Self { connection, place } = self;
         let transaction =
             connection.client_mut().transaction().await.map_err(|error| place.failed(&error))?;
@@ -83,16 +83,16 @@ impl Intake {
     ///
     /// # Errors
     /// There is no copy, or one that is no store.
-    pub async fn copy<E: From<NotUsable>>(
+    pub async fn copy<E: From<UnusableDatabaseError>>(
         &mut self,
-        handed: Handed,
-        fill: impl AsyncFnOnce(&mut Copying<'_>) -> Result<(), E>,
+        handed: ImportHeader,
+        fill: impl AsyncFnOnce(&mut ImportTransaction<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { connection, place } = self;
         let failed = |error: Error| place.failed(&error);
         let transaction = connection.client_mut().transaction().await.map_err(failed)?;
         tables(&transaction, place).await?;
-        let mut copying = Copying::begin(transaction, handed, place).await?;
+        let mut copying = ImportTransaction::begin(transaction, handed, place).await?;
         fill(&mut copying).await?;
         copying.end().await?;
         if self.connection.has_warned() {
@@ -105,7 +105,7 @@ impl Intake {
     ///
     /// # Errors
     /// If the copy exists, it is not known whether it is the store now.
-    pub async fn finish(&self, id: &str) -> Result<(), NotUsable> {
+    pub async fn finish(&self, id: &str) -> Result<(), UnusableDatabaseError> {
         let question = FINISH.replace("$$", &self.place.schema);
         let asked = self.connection.ask(&question, &[&id]).await;
         match asked.map(|row| row.get::<_, i64>(0)) {
@@ -122,23 +122,26 @@ impl Intake {
         self.connection.ask(UNLOCK, &[&&*self.place.schema]).await.ok();
     }
 
-    fn failed(&self, why: impl ToString) -> NotUsable {
-        NotUsable::Failed { place: self.place.to_string(), why: why.to_string() }
+    fn failed(&self, why: impl ToString) -> UnusableDatabaseError {
+        UnusableDatabaseError::Failed { place: self.place.to_string(), why: why.to_string() }
     }
 
-    fn unanswered(&self, why: Unanswered) -> NotUsable {
-        self.failed(Unavailable::from(why))
+    fn unanswered(&self, why: StatementError) -> UnusableDatabaseError {
+        self.failed(PostgresError::from(why))
     }
 }
 
 /// Schema and tables, empty.
-async fn tables(transaction: &tokio_postgres::Transaction<'_>, place: &Place) -> Result<(), NotUsable> {
+async fn tables(
+    transaction: &tokio_postgres::Transaction<'_>,
+    place: &PostgresConfig,
+) -> Result<(), UnusableDatabaseError> {
     let failed = |error: Error| place.failed(&error);
     let schema = &place.schema;
     let from = match copied(transaction.client(), place).await? {
         Some(earlier) if earlier.format > FORMAT => {
             let (found, reads) = (earlier.format, FORMAT);
-            return Err(NotUsable::Newer { place: place.to_string(), found, reads });
+            return Err(UnusableDatabaseError::Newer { place: place.to_string(), found, reads });
         }
         Some(earlier) => {
             let names = ["key", "at_work", "held", "operation", "lane", "instance", "moved_in"];

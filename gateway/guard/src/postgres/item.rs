@@ -3,40 +3,40 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use serde::{Deserialize, Serialize};
 
 use super::{
     connect::millis,
-    in_hand::InHand,
-    look::{DispatchName, InFlight},
-    right::RightId,
+    in_hand::NameHandle,
+    look::{DispatchName, InFlightDispatch},
+    right::OperationLockId,
 };
 use crate::{
-    operation::{Entry, Kept, State, Writing},
-    register::{Claim, Ended},
+    operation::{JournalEntry, JournalUpdate, State, StoredResponse},
+    register::{Claim, DispatchEnd},
 };
 
 /// One question to the database.
 #[derive(Debug, Clone)]
-pub(super) enum Item {
+pub(super) enum DbRequest {
     Look {
-        how: How,
+        how: AdmitKind,
         claim: Claim,
         name: DispatchName,
-        in_hand: InHand,
-        operation: Option<(RightId, Box<Entry>)>,
+        in_hand: NameHandle,
+        operation: Option<(OperationLockId, Box<JournalEntry>)>,
     },
     End {
-        dispatch: InFlight,
-        ended: Ended,
+        dispatch: InFlightDispatch,
+        ended: DispatchEnd,
         /// A doubt takes as long at least, from when the database is told.
         at_least: Duration,
-        operation: Option<(RightId, Writing)>,
+        operation: Option<(OperationLockId, JournalUpdate)>,
     },
-    Reserve(RightId),
-    Release(RightId),
-    Write(RightId, Writing),
+    Reserve(OperationLockId),
+    Release(OperationLockId),
+    Write(OperationLockId, JournalUpdate),
     Resolve {
         keys: Arc<[ResourceKey]>,
         token: Token,
@@ -47,7 +47,7 @@ pub(super) enum Item {
 
 /// The kind of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum AdmitKind {
     Claim,
     Settle,
     Pass,
@@ -56,7 +56,7 @@ pub(super) enum How {
 /// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub(super) enum Answer {
+pub(super) enum DbReply {
     Running,
     Wait {
         #[serde(default)]
@@ -90,15 +90,15 @@ pub(super) enum Answer {
 
 /// The answers to a batch.
 #[derive(Debug, Deserialize)]
-pub(super) struct Answers {
+pub(super) struct DbReplyBatch {
     /// The number of this statement in the instance. 0: it was refused, because it came from an earlier connection.
     pub(super) acts: i64,
-    pub(super) answers: Vec<Answer>,
+    pub(super) answers: Vec<DbReply>,
 }
 
 /// A question in the form that the function reads.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Row<'i> {
+pub(super) struct RequestRow<'i> {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
@@ -130,7 +130,7 @@ pub(super) struct Row<'i> {
     ends: Option<i64>,
 }
 
-impl How {
+impl AdmitKind {
     fn word(self) -> &'static str {
         match self {
             Self::Claim => "claim",
@@ -140,7 +140,7 @@ impl How {
     }
 }
 
-impl Item {
+impl DbRequest {
     pub(super) fn keys(&self) -> &[ResourceKey] {
         match self {
             Self::Look { claim, .. } => &claim.keys,
@@ -151,13 +151,13 @@ impl Item {
     }
 
     /// The question at this moment: instants become remaining times, because the database does not know our clock.
-    pub(super) fn written(&self, again: bool, longest: i64, now: Boot) -> Row<'_> {
+    pub(super) fn written(&self, again: bool, longest: i64, now: BootInstant) -> RequestRow<'_> {
         let keys = self.keys().iter().map(ResourceKey::as_str).collect();
-        let blank = Row { keys, again, longest, ..Row::default() };
+        let blank = RequestRow { keys, again, longest, ..RequestRow::default() };
         match self {
             Self::Look { how, claim, name, operation, .. } => {
-                let writing = operation.as_ref().map(|(_, entry)| Writing::Entry(entry.clone()));
-                let written = Row {
+                let writing = operation.as_ref().map(|(_, entry)| JournalUpdate::Entry(entry.clone()));
+                let written = RequestRow {
                     kind: how.word(),
                     id: Some(name.to_string()),
                     parent: claim.caller(),
@@ -168,40 +168,49 @@ impl Item {
             }
             Self::End { dispatch, ended, at_least, operation } => {
                 let remains = match ended {
-                    Ended::Known => None,
-                    Ended::InDoubt { until } => Some(millis(until.since(now).max(*at_least))),
+                    DispatchEnd::Known => None,
+                    DispatchEnd::InDoubt { until } => Some(millis(until.since(now).max(*at_least))),
                 };
                 let id = Some(dispatch.name.to_string());
-                let written = Row { kind: "end", id, remains, ..blank.of(dispatch.token, dispatch.mode) };
+                let written =
+                    RequestRow { kind: "end", id, remains, ..blank.of(dispatch.token, dispatch.mode) };
                 written.about(operation.as_ref().map(|(right, writing)| (right, writing)))
             }
-            Self::Reserve(right) => Row { kind: "reserve", ..blank }.about(Some((right, &Writing::Nothing))),
-            Self::Release(right) => Row { kind: "release", ..blank }.about(Some((right, &Writing::Nothing))),
-            Self::Write(right, writing) => Row { kind: "write", ..blank }.about(Some((right, writing))),
-            Self::Resolve { token, .. } => Row { kind: "resolve", token: Some(*token), ..blank },
+            Self::Reserve(right) => {
+                RequestRow { kind: "reserve", ..blank }.about(Some((right, &JournalUpdate::Nothing)))
+            }
+            Self::Release(right) => {
+                RequestRow { kind: "release", ..blank }.about(Some((right, &JournalUpdate::Nothing)))
+            }
+            Self::Write(right, writing) => {
+                RequestRow { kind: "write", ..blank }.about(Some((right, writing)))
+            }
+            Self::Resolve { token, .. } => RequestRow { kind: "resolve", token: Some(*token), ..blank },
             // Without keys it resolves nothing.
-            Self::Nothing => Row { kind: "resolve", ..blank },
+            Self::Nothing => RequestRow { kind: "resolve", ..blank },
         }
     }
 }
 
-impl Row<'_> {
+impl RequestRow<'_> {
     fn of(self, token: Token, mode: Mode) -> Self {
         Self { token: Some(token), epoch: Some(token.number()), shared: mode == Mode::Shared, ..self }
     }
 
-    fn about(mut self, operation: Option<(&RightId, &Writing)>) -> Self {
+    fn about(mut self, operation: Option<(&OperationLockId, &JournalUpdate)>) -> Self {
         let Some((right, writing)) = operation else { return self };
         self.operation = Some(format!("\\x{}", right.id));
         self.holder = Some(right.holder().to_string());
         match writing {
-            Writing::Nothing => {}
-            Writing::Forget => self.writing = Some("forget"),
-            Writing::Entry(entry) => {
+            JournalUpdate::Nothing => {}
+            JournalUpdate::Forget => self.writing = Some("forget"),
+            JournalUpdate::Entry(entry) => {
                 self.writing = Some("entry");
                 self.entry = Some(serde_json::to_string(entry).expect("plain fields serialise"));
                 self.ends = ends(entry);
-                if let State::Done { answer: Some(Kept { body: Some(body), .. }), .. } = &entry.state {
+                if let State::Done { answer: Some(StoredResponse { body: Some(body), .. }), .. } =
+                    &entry.state
+                {
                     let digits: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
                     self.body = Some(format!("\\x{digits}"));
                 }
@@ -212,7 +221,7 @@ impl Row<'_> {
 }
 
 /// When it may be forgotten: seconds of the store's time.
-pub(super) fn ends(entry: &Entry) -> Option<i64> {
+pub(super) fn ends(entry: &JournalEntry) -> Option<i64> {
     let end = match entry.state {
         State::Admitted => return None,
         State::Done { at, .. } | State::Resolved { at, .. } => at.saturating_add(entry.keep),
@@ -221,7 +230,7 @@ pub(super) fn ends(entry: &Entry) -> Option<i64> {
 }
 
 /// All keys of a batch, sorted by their bytes, without duplicates.
-pub(super) fn keys_of<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<&'i str> {
-    let keys: BTreeSet<&str> = items.flat_map(Item::keys).map(ResourceKey::as_str).collect();
+pub(super) fn keys_of<'i>(items: impl Iterator<Item = &'i DbRequest>) -> Vec<&'i str> {
+    let keys: BTreeSet<&str> = items.flat_map(DbRequest::keys).map(ResourceKey::as_str).collect();
     keys.into_iter().collect()
 }

@@ -4,17 +4,17 @@ use bytes::Bytes;
 use fencegate_policies::operation::OperationId;
 use tokio_postgres::Row;
 
-use super::{instance::Postgres, unavailable::Unavailable};
-use crate::operation::{Entry, State};
+use super::{instance::PostgresStore, unavailable::PostgresError};
+use crate::operation::{JournalEntry, State};
 
 /// True for operations that no living guard has reserved.
 const FREE: &str = "NOT EXISTS (SELECT FROM $$.held h JOIN $$.instance n ON n.id = h.instance AND NOT n.dead
     WHERE h.operation = o.id)";
 
-impl Postgres {
+impl PostgresStore {
     /// # Errors
     /// It cannot be read.
-    pub async fn operation(&self, id: &OperationId) -> Result<Option<Entry>, Unavailable> {
+    pub async fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, PostgresError> {
         let question = "SELECT id, entry, body FROM $$.operation WHERE id = $1";
         let rows = self.instance.rows(question, &[&id.bytes().as_slice()]).await?;
         rows.first().map(|row| read(row).map(|(_, entry)| entry)).transpose()
@@ -24,7 +24,7 @@ impl Postgres {
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Unavailable> {
+    pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, PostgresError> {
         let question = format!(
             "SELECT id, entry, body FROM $$.operation o WHERE ends IS NULL AND {FREE} ORDER BY id LIMIT $1"
         );
@@ -36,7 +36,7 @@ impl Postgres {
     ///
     /// # Errors
     /// They cannot be counted.
-    pub async fn unknown(&self, most: usize) -> Result<usize, Unavailable> {
+    pub async fn unknown(&self, most: usize) -> Result<usize, PostgresError> {
         let question = format!(
             "SELECT count(*) FROM (SELECT FROM $$.operation o WHERE ends IS NULL AND {FREE} LIMIT $1) AS open"
         );
@@ -49,7 +49,10 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, Unavailable> {
+    pub async fn by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, JournalEntry)>, PostgresError> {
         let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
         let question =
             "SELECT id, entry, body FROM $$.operation WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 1";
@@ -59,11 +62,11 @@ impl Postgres {
     }
 }
 
-fn read(row: &Row) -> Result<(OperationId, Entry), Unavailable> {
-    let damaged = || Unavailable::Refused("an operation is damaged".into());
+fn read(row: &Row) -> Result<(OperationId, JournalEntry), PostgresError> {
+    let damaged = || PostgresError::Refused("an operation is damaged".into());
     let id: &[u8] = row.get(0);
     let id = OperationId::of(id.try_into().map_err(|_| damaged())?);
-    let mut entry: Entry = serde_json::from_str(row.get(1)).map_err(|_| damaged())?;
+    let mut entry: JournalEntry = serde_json::from_str(row.get(1)).map_err(|_| damaged())?;
     let body: Option<&[u8]> = row.get(2);
     if let (State::Done { answer: Some(kept), .. }, Some(body)) = (&mut entry.state, body) {
         kept.body = Some(Bytes::copy_from_slice(body));

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use crate::{register::Why, store::JournalSize};
+use crate::{register::QuarantineReason, store::JournalSize};
 
 /// The state of the store at the last beat.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct StoreStatus {
     pub era: u64,
     /// Whole seconds of the store's time.
     pub time: u64,
-    pub closed: Option<Closed>,
+    pub closed: Option<StoreClosure>,
     pub journal: JournalSize,
     /// Other living instances.
     pub others: usize,
@@ -35,18 +35,18 @@ pub struct StoreStatus {
 
 /// Every key is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Closed {
-    pub until: Boot,
-    pub why: Why,
+pub struct StoreClosure {
+    pub until: BootInstant,
+    pub why: QuarantineReason,
 }
 
 /// The lease of an instance. While it holds, no other guard can have taken this one for dead.
 #[derive(Debug, Clone, Default)]
-pub struct Lease(Arc<AtomicU64>);
+pub struct GuardMembership(Arc<AtomicU64>);
 
 /// Why this process has lost its place in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
+pub enum MembershipLostError {
     #[error("the other guards of the store have taken this one for dead: it did not renew its lease in time")]
     Dead,
     #[error("another build has made the store one of format {0}, which this one does not read")]
@@ -57,22 +57,22 @@ pub enum Lost {
 
 /// The number of things that one sweep forgot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepStats {
     pub keys: u64,
     pub operations: u64,
 }
 
-impl Lease {
-    pub fn until(&self) -> Boot {
-        Boot::from_nanos(self.0.load(Ordering::SeqCst))
+impl GuardMembership {
+    pub fn until(&self) -> BootInstant {
+        BootInstant::from_nanos(self.0.load(Ordering::SeqCst))
     }
 
-    pub fn holds(&self, now: Boot) -> bool {
+    pub fn holds(&self, now: BootInstant) -> bool {
         now < self.until()
     }
 
     /// Moves the end forward only, because renewals may arrive out of order.
-    pub(super) fn renew(&self, until: Boot) {
+    pub(super) fn renew(&self, until: BootInstant) {
         self.0.fetch_max(until.as_nanos(), Ordering::SeqCst);
     }
 

@@ -3,11 +3,11 @@
 use tokio_postgres::{Client, Error};
 
 use super::{
-    connect::{Connection, For},
+    connect::{Connection, ConnectionPurpose},
     copied::copied,
-    place::{NotUsable, Place},
+    place::{PostgresConfig, UnusableDatabaseError},
 };
-use crate::store::Identity;
+use crate::store::StoreIdentity;
 
 /// The steps from each format to the next. Step 1 makes the first format in an empty schema.
 const STEPS: [&[&str]; 4] = [
@@ -31,16 +31,22 @@ pub(super) const LOCK_IF_FREE: &str =
 pub(super) const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('fencegate migrates ' || $1, 0))";
 
 /// Makes schema, tables and functions, with a floor below which no token will pass.
-pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Result<(), NotUsable> {
-    let mut connection = Connection::open(place, For::Making, "init").await?;
+pub(super) async fn init(
+    place: &PostgresConfig,
+    identity: &StoreIdentity,
+    floor: u64,
+) -> Result<(), UnusableDatabaseError> {
+    let mut connection = Connection::open(place, ConnectionPurpose::Setup, "init").await?;
     connection.check_followed(place).await?;
     let failed = |error: Error| place.failed(&error);
-    let floor = i64::try_from(floor)
-        .map_err(|_| NotUsable::Failed { place: place.to_string(), why: "a floor is below 2^63".into() })?;
+    let floor = i64::try_from(floor).map_err(|_| UnusableDatabaseError::Failed {
+        place: place.to_string(),
+        why: "a floor is below 2^63".into(),
+    })?;
     let transaction = connection.client_mut().transaction().await.map_err(failed)?;
     transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
     if found(transaction.client(), place).await?.is_some() {
-        return Err(NotUsable::Exists { place: place.to_string() });
+        return Err(UnusableDatabaseError::Exists { place: place.to_string() });
     }
     if let Some(copied) = copied(transaction.client(), place).await? {
         return Err(copied.unfinished(place));
@@ -63,8 +69,8 @@ pub(super) async fn init(place: &Place, identity: &Identity, floor: u64) -> Resu
 }
 
 /// The identity of the store. An older format is first brought up to ours.
-pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
-    let mut connection = Connection::open(place, For::Making, "open").await?;
+pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
+    let mut connection = Connection::open(place, ConnectionPurpose::Setup, "open").await?;
     let Some((mut format, identity)) = found(connection.client(), place).await? else {
         return Err(missing(connection.client(), place).await?);
     };
@@ -72,7 +78,7 @@ pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
         let failed = |error: Error| place.failed(&error);
         let transaction = connection.client_mut().transaction().await.map_err(failed)?;
         transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
-        let gone = || NotUsable::Missing { place: place.to_string() };
+        let gone = || UnusableDatabaseError::Missing { place: place.to_string() };
         format = found(transaction.client(), place).await?.ok_or_else(gone)?.0;
         climb(transaction.client(), place, format).await?;
         let told = format!("UPDATE {}.store SET format = greatest(format, $1)", place.schema);
@@ -80,32 +86,39 @@ pub(super) async fn open(place: &Place) -> Result<Identity, NotUsable> {
         transaction.commit().await.map_err(failed)?;
     }
     if format > FORMAT {
-        return Err(NotUsable::Newer { place: place.to_string(), found: format, reads: FORMAT });
+        return Err(UnusableDatabaseError::Newer { place: place.to_string(), found: format, reads: FORMAT });
     }
     Ok(identity)
 }
 
 /// The identity of the store. Changes nothing.
-pub(super) async fn inspect(place: &Place) -> Result<Identity, NotUsable> {
-    let connection = Connection::open(place, For::Making, "inspect").await?;
+pub(super) async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
+    let connection = Connection::open(place, ConnectionPurpose::Setup, "inspect").await?;
     connection.check_followed(place).await?;
     match found(connection.client(), place).await? {
         None => Err(missing(connection.client(), place).await?),
         Some((format, _)) if format > FORMAT => {
-            Err(NotUsable::Newer { place: place.to_string(), found: format, reads: FORMAT })
+            Err(UnusableDatabaseError::Newer { place: place.to_string(), found: format, reads: FORMAT })
         }
         Some((_, identity)) => Ok(identity),
     }
 }
 
 /// The error for a missing store, which depends on what is there instead.
-async fn missing(client: &Client, place: &Place) -> Result<NotUsable, NotUsable> {
-    let missing = NotUsable::Missing { place: place.to_string() };
+async fn missing(
+    client: &Client,
+    place: &PostgresConfig,
+) -> Result<UnusableDatabaseError, UnusableDatabaseError> {
+    let missing = UnusableDatabaseError::Missing { place: place.to_string() };
     Ok(copied(client, place).await?.map_or(missing, |copied| copied.unfinished(place)))
 }
 
 /// Does all steps above this format, in the transaction that the caller has begun.
-pub(super) async fn climb(client: &Client, place: &Place, from: u32) -> Result<(), NotUsable> {
+pub(super) async fn climb(
+    client: &Client,
+    place: &PostgresConfig,
+    from: u32,
+) -> Result<(), UnusableDatabaseError> {
     let failed = |error: Error| place.failed(&error);
     let schema = format!("SET LOCAL search_path = {}", place.schema);
     client.batch_execute(&schema).await.map_err(failed)?;
@@ -118,7 +131,10 @@ pub(super) async fn climb(client: &Client, place: &Place, from: u32) -> Result<(
 }
 
 /// Format and identity of a store; `None` if there is none.
-pub(super) async fn found(client: &Client, place: &Place) -> Result<Option<(u32, Identity)>, NotUsable> {
+pub(super) async fn found(
+    client: &Client,
+    place: &PostgresConfig,
+) -> Result<Option<(u32, StoreIdentity)>, UnusableDatabaseError> {
     let failed = |error: Error| place.failed(&error);
     let table = format!("{}.store", place.schema);
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
@@ -129,6 +145,6 @@ pub(super) async fn found(client: &Client, place: &Place) -> Result<Option<(u32,
     let row = client.query_opt(&question, &[]).await.map_err(failed)?;
     Ok(row.map(|row| {
         let format = u32::try_from(row.get::<_, i32>(0)).unwrap_or_default();
-        (format, Identity { format, store: row.get(1), ensemble: row.get(2) })
+        (format, StoreIdentity { format, store: row.get(1), ensemble: row.get(2) })
     }))
 }

@@ -10,7 +10,7 @@ use tokio_postgres::{
 
 /// A database at one or several hosts, of which one is the primary, and a schema in it.
 #[derive(Clone)]
-pub struct Place {
+pub struct PostgresConfig {
     pub(super) config: Config,
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
     pub(super) schema: Arc<str>,
@@ -19,12 +19,12 @@ pub struct Place {
 
 /// The database cannot be this guard's store.
 #[derive(Debug, thiserror::Error)]
-pub enum NotUsable {
+pub enum UnusableDatabaseError {
     #[error("the URL of the database cannot be read: {0}")]
     Url(String),
     #[error(
         "{place} has no store of a guard; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
-        again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
+        again::command(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Missing { place: String },
     #[error("{place} has a store of a guard already")]
@@ -32,7 +32,7 @@ pub enum NotUsable {
     #[error(
         "{place} has a copy of the store in {from} that is no store yet: run `{}` again; or, where the guard went on with \
          that file, drop the schema",
-        again::command(again::Of::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
+        again::command(again::CommandTarget::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
     )]
     Unfinished { place: String, from: String },
     #[error("{place} is of format {found}, this build reads up to {reads}; upgrade the guard")]
@@ -69,14 +69,18 @@ const PROBE: Duration = Duration::from_secs(1);
 /// So many probes without an answer, and the connection is over.
 const PROBES: u32 = 2;
 
-impl Place {
+impl PostgresConfig {
     /// Reads a URL in libpq's form (`postgresql://user@host1,host2/database`). `tls`: encrypt connections, and check
     /// the server's certificate. The text of a place never shows the password.
     ///
     /// # Errors
     /// The URL is malformed, or asks for TLS although `tls` is `None`.
-    pub fn parse(url: &str, tls: Option<Arc<rustls::ClientConfig>>, schema: &str) -> Result<Self, NotUsable> {
-        let bad = |why: String| NotUsable::Url(why);
+    pub fn parse(
+        url: &str,
+        tls: Option<Arc<rustls::ClientConfig>>,
+        schema: &str,
+    ) -> Result<Self, UnusableDatabaseError> {
+        let bad = |why: String| UnusableDatabaseError::Url(why);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if schema.is_empty() || schema.len() > 63 || !schema.chars().all(plain) {
             return Err(bad(format!("`{schema}` is no plain name of a schema: a-z, 0-9 and _")));
@@ -99,11 +103,11 @@ impl Place {
         Ok(Self { config, tls, schema: schema.into(), shown })
     }
 
-    pub(super) fn failed(&self, error: &tokio_postgres::Error) -> NotUsable {
+    pub(super) fn failed(&self, error: &tokio_postgres::Error) -> UnusableDatabaseError {
         let (place, why) = (self.to_string(), described(error));
         match error.as_db_error() {
-            Some(_) => NotUsable::Failed { place, why },
-            None => NotUsable::Unreachable { place, why },
+            Some(_) => UnusableDatabaseError::Failed { place, why },
+            None => UnusableDatabaseError::Unreachable { place, why },
         }
     }
 }
@@ -134,13 +138,13 @@ fn shown(config: &Config, schema: &str) -> String {
 }
 
 /// Hosts, database and schema; neither user nor password.
-impl fmt::Display for Place {
+impl fmt::Display for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -153,7 +157,7 @@ mod tests {
     #[test]
     fn a_place_shows_where_it_is_and_no_secret() {
         let url = "postgresql://me:secret@one:5433,two:5434/shop";
-        let place = Place::parse(url, None, SCHEMA).expect("a URL");
+        let place = PostgresConfig::parse(url, None, SCHEMA).expect("a URL");
         assert_eq!(format!("{place:?}"), "postgresql://one:5433,two:5434/shop (schema fencegate)");
         for (bad, schema, why) in [
             ("nonsense", SCHEMA, "the URL of the database cannot be read"),
@@ -161,7 +165,7 @@ mod tests {
             ("postgresql://one/shop?sslmode=require", SCHEMA, "`tls` is not set"),
             (url, "Up; DROP", "no plain name of a schema"),
         ] {
-            let error = Place::parse(bad, None, schema).expect_err(bad).to_string();
+            let error = PostgresConfig::parse(bad, None, schema).expect_err(bad).to_string();
             assert!(error.contains(why) && !error.contains("secret"), "{bad}: {error}");
         }
     }

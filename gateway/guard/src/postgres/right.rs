@@ -6,46 +6,46 @@ use fencegate_policies::operation::OperationId;
 use fencegate_process::randomness::Guid;
 
 use super::{
-    in_hand::{InHand, Names},
-    look::Changed,
+    in_hand::{NameHandle, NameRegistry},
+    look::ChangeFuture,
 };
 
 /// The right to decide over an operation, valid for all guards of the store. It is given back when it is dropped.
-pub struct HeldRight {
-    pub(super) right: RightId,
+pub struct PostgresOperationLock {
+    pub(super) right: OperationLockId,
     /// The receiver when it is given back.
-    back: Option<Arc<dyn GivenBack>>,
+    back: Option<Arc<dyn ReleaseLock>>,
 }
 
 /// Takes rights back, in the background.
-pub(super) trait GivenBack: Send + Sync {
-    fn release(&self, right: RightId);
+pub(super) trait ReleaseLock: Send + Sync {
+    fn release(&self, right: OperationLockId);
 }
 
 /// The identity of one right: a later right over the same operation has another one.
 #[derive(Debug, Clone)]
-pub(super) struct RightId {
+pub(super) struct OperationLockId {
     pub(super) id: OperationId,
-    holder: Arc<InHand>,
+    holder: Arc<NameHandle>,
 }
 
 /// The answer to a request for the right.
-pub enum Reserve {
-    Yours(HeldRight),
+pub enum ReserveReply {
+    Acquired(PostgresOperationLock),
     /// Ask again when told.
-    Taken(Changed),
+    Held(ChangeFuture),
 }
 
 /// The result of a write under a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    Durably,
+pub enum WriteOutcome {
+    Durable,
     /// Nothing was changed: another guard has taken this one for dead, and has taken over the right.
     NotHeld,
 }
 
-impl RightId {
-    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<Names>) -> Self {
+impl OperationLockId {
+    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<NameRegistry>) -> Self {
         Self { id, holder: Arc::new(names.take(holder)) }
     }
 
@@ -54,8 +54,8 @@ impl RightId {
     }
 }
 
-impl HeldRight {
-    pub(super) fn new(right: RightId, back: Arc<dyn GivenBack>) -> Self {
+impl PostgresOperationLock {
+    pub(super) fn new(right: OperationLockId, back: Arc<dyn ReleaseLock>) -> Self {
         Self { right, back: Some(back) }
     }
 
@@ -64,13 +64,13 @@ impl HeldRight {
     }
 
     /// The caller's next statement gives the right back.
-    pub(super) fn spent(mut self) -> RightId {
+    pub(super) fn spent(mut self) -> OperationLockId {
         drop(mem::take(&mut self.back));
         self.right.clone()
     }
 }
 
-impl Drop for HeldRight {
+impl Drop for PostgresOperationLock {
     fn drop(&mut self) {
         if let Some(back) = self.back.take() {
             back.release(self.right.clone());

@@ -8,56 +8,56 @@
 
 use std::time::Duration;
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 /// The last two beats of this guard.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Passed {
+pub(super) struct ClockSamples {
     /// When the last beat but one was sent.
-    before: Boot,
+    before: BootInstant,
     /// When the last one was sent, and answered.
-    sent: Boot,
-    answered: Boot,
+    sent: BootInstant,
+    answered: BootInstant,
     /// The store's time in milliseconds, as the last beat was told, and the name of that moment.
     time: i64,
     tick: i64,
 }
 
-impl Passed {
+impl ClockSamples {
     /// The state before the first beat. `sent`: an instant before this instance was made.
-    pub(super) fn new(sent: Boot) -> Self {
+    pub(super) fn new(sent: BootInstant) -> Self {
         Self { before: sent, sent, answered: sent, time: 0, tick: -1 }
     }
 
     /// The time that a beat sent now may add, and the moment to which it may add it.
-    pub(super) fn addition(&self, now: Boot) -> (i64, Duration) {
+    pub(super) fn addition(&self, now: BootInstant) -> (i64, Duration) {
         (self.tick, now.since(self.answered))
     }
 
-    pub(super) fn beaten(&mut self, sent: Boot, answered: Boot, time: i64, tick: i64) {
+    pub(super) fn beaten(&mut self, sent: BootInstant, answered: BootInstant, time: i64, tick: i64) {
         *self = Self { before: self.sent, sent, answered, time, tick };
     }
 
     /// The most time that may have passed and is not written yet.
-    pub(super) fn unwritten(&self, now: Boot) -> Duration {
+    pub(super) fn unwritten(&self, now: BootInstant) -> Duration {
         now.since(self.before)
     }
 
     /// The present time in milliseconds of the store's time: the time that the last beat was told, and the time since
     /// its answer. It is never ahead of the true time. It does not count what other guards have added since.
-    pub(super) fn time(&self, now: Boot) -> i64 {
+    pub(super) fn time(&self, now: BootInstant) -> i64 {
         let since = i64::try_from(now.since(self.answered).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
 
     /// The same, and never behind the true time: with whatever others may have added since the last beat.
-    pub(super) fn latest(&self, now: Boot) -> i64 {
+    pub(super) fn latest(&self, now: BootInstant) -> i64 {
         let since = i64::try_from(self.unwritten(now).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
 
     /// A moment of the store's time on our clock; never earlier than the true one.
-    pub(super) fn on_our_clock(&self, time: i64) -> Boot {
+    pub(super) fn on_our_clock(&self, time: i64) -> BootInstant {
         match u64::try_from(time - self.time) {
             Ok(ahead) => self.answered + Duration::from_millis(ahead),
             Err(_) => self.answered - Duration::from_millis((time - self.time).unsigned_abs()),
@@ -69,20 +69,20 @@ impl Passed {
 mod tests {
     use super::*;
 
-    fn at(milliseconds: u64) -> Boot {
-        Boot::from_nanos(milliseconds * 1_000_000)
+    fn at(milliseconds: u64) -> BootInstant {
+        BootInstant::from_nanos(milliseconds * 1_000_000)
     }
 
     /// The store's time as the beats of two guards move it.
     #[derive(Default)]
-    struct Store {
+    struct SharedClockModel {
         time: i64,
         tick: i64,
     }
 
-    impl Store {
+    impl SharedClockModel {
         /// A beat that is answered after `takes`. The database reads it at once.
-        fn hears(&mut self, guard: &mut Passed, now: Boot, takes: Duration) {
+        fn hears(&mut self, guard: &mut ClockSamples, now: BootInstant, takes: Duration) {
             let (tick, passed) = guard.addition(now);
             if tick == self.tick {
                 self.time += i64::try_from(passed.as_millis()).expect("short");
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn the_time_that_others_have_moved_lies_between_what_a_guard_knows_and_the_latest_that_it_may_be() {
         for offset in [1, 100, 300, 459] {
-            let mut store = Store::default();
-            let mut guards = [Passed::new(at(1000)), Passed::new(at(1000))];
+            let mut store = SharedClockModel::default();
+            let mut guards = [ClockSamples::new(at(1000)), ClockSamples::new(at(1000))];
             let mut was_behind = false;
             for (beat, later) in (0..8).flat_map(|beat| [(beat, 0), (beat, offset)]) {
                 let passed = beat * 500 + later;

@@ -1,16 +1,16 @@
 //! Why the database gave no answer.
 
-use super::membership::Lost;
+use super::membership::MembershipLostError;
 
 /// Nothing may be sent. A possible registration is ended in the background.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
+pub enum PostgresError {
     #[error("the database cannot be asked: {0}")]
     Unreachable(String),
     #[error("the database did not answer in the time in which a dispatch may be sent")]
-    Late,
+    Timeout,
     #[error("this guard has lost its place in the store: {0}")]
-    Lost(Lost),
+    Lost(MembershipLostError),
     #[error("the database does not do what it is asked: {0}")]
     Refused(String),
 }

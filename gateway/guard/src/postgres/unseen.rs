@@ -6,57 +6,68 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::{clock::Boot, randomness::Guid};
+use fencegate_process::{clock::BootInstant, randomness::Guid};
 
-use super::look::InFlight;
+use super::look::InFlightDispatch;
 use crate::{
-    place::Place,
-    register::{Answer, Answers, Unseen, Watch},
+    place::DispatchTarget,
+    register::{EndpointWatch, LivenessAnswer, LivenessAnswers, UnseenTime},
 };
 
 /// The doubts of one instance whose endpoints are asked.
 #[derive(Debug)]
 pub(super) struct UnseenDoubts {
-    watch: Watch,
-    answers: Answers,
+    watch: EndpointWatch,
+    answers: LivenessAnswers,
     doubts: HashMap<Guid, UnseenDoubt>,
 }
 
 #[derive(Debug)]
 struct UnseenDoubt {
-    dispatch: InFlight,
+    dispatch: InFlightDispatch,
     /// Where it was sent, if that is known.
-    place: Option<Place>,
-    unseen: Unseen,
+    place: Option<DispatchTarget>,
+    unseen: UnseenTime,
 }
 
 impl UnseenDoubts {
-    pub(super) fn new(watch: Watch) -> Self {
-        Self { watch, answers: Answers::default(), doubts: HashMap::new() }
+    pub(super) fn new(watch: EndpointWatch) -> Self {
+        Self { watch, answers: LivenessAnswers::default(), doubts: HashMap::new() }
     }
 
     /// The dispatch has to be seen running for `left` from `since` on.
-    pub(super) fn add(&mut self, dispatch: &InFlight, place: Option<Place>, left: Duration, since: Boot) {
+    pub(super) fn add(
+        &mut self,
+        dispatch: &InFlightDispatch,
+        place: Option<DispatchTarget>,
+        left: Duration,
+        since: BootInstant,
+    ) {
         // An endpoint that the policy no longer has is never asked.
         let known = place.clone().filter(|place| self.watch.endpoints.contains(&place.endpoint));
         let places = match known {
             Some(place) => vec![place],
-            None => self.watch.endpoints.iter().map(|endpoint| Place::endpoint(endpoint)).collect(),
+            None => self.watch.endpoints.iter().map(|endpoint| DispatchTarget::endpoint(endpoint)).collect(),
         };
-        let unseen = Unseen::new(places, left, since);
+        let unseen = UnseenTime::new(places, left, since);
         self.doubts.insert(dispatch.name.0, UnseenDoubt { dispatch: dispatch.clone(), place, unseen });
     }
 
     /// The places that have to be asked now. The answers of all others are forgotten.
-    pub(super) fn asked(&mut self) -> Vec<Place> {
-        let all: BTreeSet<&Place> = self.doubts.values().flat_map(|doubt| doubt.unseen.places()).collect();
-        let asked: Vec<Place> = all.into_iter().cloned().collect();
+    pub(super) fn asked(&mut self) -> Vec<DispatchTarget> {
+        let all: BTreeSet<&DispatchTarget> =
+            self.doubts.values().flat_map(|doubt| doubt.unseen.places()).collect();
+        let asked: Vec<DispatchTarget> = all.into_iter().cloned().collect();
         self.answers.keep(|place| asked.contains(place));
         asked
     }
 
     /// Takes an answer, and gives out the dispatches that are over with it.
-    pub(super) fn answered(&mut self, place: &Place, answer: Answer) -> Vec<InFlight> {
+    pub(super) fn answered(
+        &mut self,
+        place: &DispatchTarget,
+        answer: LivenessAnswer,
+    ) -> Vec<InFlightDispatch> {
         let Some(span) = self.answers.take(place, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
             doubt.unseen.saw(place, span);
@@ -65,12 +76,12 @@ impl UnseenDoubts {
         over.map(|(_, doubt)| doubt.dispatch).collect()
     }
 
-    pub(super) fn is_silent(&self, place: &Place) -> bool {
+    pub(super) fn is_silent(&self, place: &DispatchTarget) -> bool {
         self.answers.is_silent(place)
     }
 
     /// A question was not answered. True if the one before it was, or was the first.
-    pub(super) fn missed(&mut self, place: &Place) -> bool {
+    pub(super) fn missed(&mut self, place: &DispatchTarget) -> bool {
         self.answers.missed(place)
     }
 
@@ -80,7 +91,7 @@ impl UnseenDoubts {
     }
 
     /// Where the dispatch of this token was sent, if that is known.
-    pub(super) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+    pub(super) fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         let is_it = |doubt: &&UnseenDoubt| {
             doubt.dispatch.token == token && doubt.dispatch.keys.iter().any(|key| keys.contains(key))
         };
@@ -88,7 +99,7 @@ impl UnseenDoubts {
     }
 
     /// Where the dispatch of this name was sent, and whether no time passes for it. `None` if it is not one of these.
-    pub(super) fn of_name(&self, name: &str) -> Option<(Option<Place>, bool)> {
+    pub(super) fn of_name(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         let (_, doubt) = self.doubts.iter().find(|(id, _)| id.to_string() == name)?;
         Some((doubt.place.clone(), self.waits_in_vain(doubt)))
     }
@@ -115,34 +126,34 @@ mod tests {
     use fencegate_process::randomness::SystemRandomness;
 
     use super::*;
-    use crate::postgres::{in_hand::Names, look::DispatchName};
+    use crate::postgres::{in_hand::NameRegistry, look::DispatchName};
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn at(seconds: u64) -> Boot {
-        Boot::from_nanos(0) + Duration::from_secs(seconds)
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(0) + Duration::from_secs(seconds)
     }
 
-    fn answer(second: u64) -> Answer {
-        Answer { asked: at(second), answered: at(second) }
+    fn answer(second: u64) -> LivenessAnswer {
+        LivenessAnswer { asked: at(second), answered: at(second) }
     }
 
-    fn dispatch() -> InFlight {
+    fn dispatch() -> InFlightDispatch {
         let name = Guid::new(&SystemRandomness);
-        InFlight {
+        InFlightDispatch {
             name: DispatchName(name),
             keys: Arc::new([]),
             token: Token::new(1, 0, 1).expect("small"),
             mode: Mode::Exclusive,
-            _in_hand: Arc::<Names>::default().take(name),
+            _in_hand: Arc::<NameRegistry>::default().take(name),
         }
     }
 
     #[test]
     fn a_doubt_is_over_when_its_own_endpoint_was_seen_running_for_as_long() {
-        let [one, two] = ["one", "two"].map(Place::endpoint);
+        let [one, two] = ["one", "two"].map(DispatchTarget::endpoint);
         let endpoints = vec!["one".to_owned(), "two".to_owned()];
-        let mut unseen = UnseenDoubts::new(Watch { endpoints, every: SECOND });
+        let mut unseen = UnseenDoubts::new(EndpointWatch { endpoints, every: SECOND });
         let (known, unknown) = (dispatch(), dispatch());
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));
         unseen.add(&unknown, None, 2 * SECOND, at(10));

@@ -3,16 +3,16 @@
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 use tokio_postgres::Row;
 
-use super::{instance::Postgres, unavailable::Unavailable};
-use crate::register::{DispatchId, Doubt, InDoubt, Running, Seen};
+use super::{instance::PostgresStore, unavailable::PostgresError};
+use crate::register::{DispatchId, InDoubtDispatch, InDoubtExecution, KeyView, RunningDispatch};
 
-impl Postgres {
+impl PostgresStore {
     /// The largest epoch that any guard of this store has announced. It is read now, because gateways compare it with
     /// tokens that other guards have just let in.
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn highest(&self) -> Result<u64, Unavailable> {
+    pub async fn highest(&self) -> Result<u64, PostgresError> {
         let question = "SELECT greatest((SELECT highest FROM $$.store), (SELECT max(highest) FROM $$.lane))";
         let rows = self.instance.rows(question, &[]).await?;
         let highest = rows.first().map(|row| row.get::<_, i64>(0)).unwrap_or_default();
@@ -24,7 +24,7 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn physical(&self) -> Result<String, Unavailable> {
+    pub async fn physical(&self) -> Result<String, PostgresError> {
         let question = "SELECT system_identifier || '/' || d.oid FROM pg_control_system(), pg_database d
             WHERE d.datname = current_database()";
         let rows = self.instance.rows(question, &[]).await?;
@@ -35,7 +35,7 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<Seen>, Unavailable> {
+    pub async fn seen(&self, key: &ResourceKey) -> Result<Option<KeyView>, PostgresError> {
         let question =
             "SELECT write, read FROM $$.key WHERE key = $1 AND (write IS NOT NULL OR read IS NOT NULL)";
         let marks = self.instance.rows(question, &[&key.as_str()]).await?;
@@ -46,7 +46,7 @@ impl Postgres {
             return Ok(None);
         }
         let mark = |at| marks.first().and_then(|row| row.get::<_, Option<&str>>(at)).map(token).transpose();
-        let mut seen = Seen { write: mark(0)?, read: mark(1)?, running: Vec::new(), doubts: Vec::new() };
+        let mut seen = KeyView { write: mark(0)?, read: mark(1)?, running: Vec::new(), doubts: Vec::new() };
         for row in &work {
             let (id, mode) = (DispatchId::of(row.get(0)), mode(row.get(2)));
             let token = token(row.get(1))?;
@@ -54,11 +54,11 @@ impl Postgres {
                 None => {
                     let since = self.instance.passed().on_our_clock(row.get(3));
                     // The database uses the caller to decide, and does not show it.
-                    seen.running.push(Running { id, token, mode, since, caller: None });
+                    seen.running.push(RunningDispatch { id, token, mode, since, caller: None });
                 }
                 Some(over) => {
                     let until = self.instance.passed().on_our_clock(over);
-                    seen.doubts.push(Doubt { id, token, mode, until, left: None });
+                    seen.doubts.push(InDoubtDispatch { id, token, mode, until, left: None });
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Postgres {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn may_run(&self, keys: &[ResourceKey], token: Token) -> Result<bool, Unavailable> {
+    pub async fn may_run(&self, keys: &[ResourceKey], token: Token) -> Result<bool, PostgresError> {
         let question = "SELECT EXISTS (SELECT FROM $$.open_work, $$.store
                 WHERE key = ANY ($1) AND coalesce(over > time, true)
                     AND (token = $2 OR right(token, 18) = '-ffffffff-ffffffff'))
@@ -85,7 +85,7 @@ impl Postgres {
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn doubts(&self) -> Result<Vec<InDoubt>, Unavailable> {
+    pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, PostgresError> {
         let question =
             "SELECT token, shared, max(over), array_agg(key ORDER BY key), id FROM $$.open_work, $$.store
             WHERE over > time GROUP BY id, token, shared ORDER BY 3, 1";
@@ -93,7 +93,7 @@ impl Postgres {
         let doubt = |row: &Row| {
             let keys: Vec<&str> = row.get(3);
             let (place, silent) = self.unseen(row.get(4)).unwrap_or_default();
-            Ok(InDoubt {
+            Ok(InDoubtExecution {
                 token: token(row.get(0))?,
                 mode: mode(row.get(1)),
                 until: self.instance.passed().on_our_clock(row.get(2)),
@@ -109,19 +109,22 @@ impl Postgres {
     ///
     /// # Errors
     /// It is not known to be forgotten.
-    pub async fn forget(&self, id: &fencegate_policies::operation::OperationId) -> Result<bool, Unavailable> {
+    pub async fn forget(
+        &self,
+        id: &fencegate_policies::operation::OperationId,
+    ) -> Result<bool, PostgresError> {
         let question = "SELECT $$.forget($1)";
         let rows = self.instance.rows(question, &[&id.bytes().as_slice()]).await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 }
 
-fn token(text: &str) -> Result<Token, Unavailable> {
-    Token::parse(text).map_err(|error| Unavailable::Refused(format!("a mark `{text}`: {error}")))
+fn token(text: &str) -> Result<Token, PostgresError> {
+    Token::parse(text).map_err(|error| PostgresError::Refused(format!("a mark `{text}`: {error}")))
 }
 
-fn parsed(key: &str) -> Result<ResourceKey, Unavailable> {
-    ResourceKey::parse(key).map_err(|error| Unavailable::Refused(format!("a key `{key}`: {error}")))
+fn parsed(key: &str) -> Result<ResourceKey, PostgresError> {
+    ResourceKey::parse(key).map_err(|error| PostgresError::Refused(format!("a key `{key}`: {error}")))
 }
 
 fn mode(shared: bool) -> Mode {

@@ -11,18 +11,18 @@ use tokio::{
     time::sleep,
 };
 
-use super::look::Changed;
+use super::look::ChangeFuture;
 
 /// Several keys share a bell, so a request may be woken for nothing and look once more.
 #[derive(Debug)]
-pub(super) struct Wakes(Vec<Arc<Notify>>);
+pub(super) struct KeyNotifiers(Vec<Arc<Notify>>);
 
 /// A waiting request looks again after this time at the latest, because a notice of the database may be lost.
 const LOOK: Duration = Duration::from_millis(500);
 
 const BELLS: usize = 256;
 
-impl Wakes {
+impl KeyNotifiers {
     pub(super) fn new() -> Self {
         Self((0..BELLS).map(|_| Arc::default()).collect())
     }
@@ -48,7 +48,7 @@ fn at(name: &str) -> usize {
 }
 
 /// Returns when the bell was rung, or a while has passed.
-pub(super) fn changed(bell: OwnedNotified) -> Changed {
+pub(super) fn changed(bell: OwnedNotified) -> ChangeFuture {
     Box::pin(async move {
         tokio::select! {
             () = bell => {}

@@ -12,19 +12,19 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 use super::{
     beat::DEAD,
-    connect::{Connection, Unanswered, millis},
-    instance::{Instance, Postgres},
-    item::Item,
-    look::InFlight,
+    connect::{Connection, StatementError, millis},
+    instance::{Instance, PostgresStore},
+    item::DbRequest,
+    look::InFlightDispatch,
     unseen::UnseenDoubts,
 };
 use crate::{
-    place::Place,
-    register::{Answer, Ended, Watch},
+    place::DispatchTarget,
+    register::{DispatchEnd, EndpointWatch, LivenessAnswer},
 };
 
 /// Moves the ends of these rows ahead, and tells which of them are still there. Rows that are locked are about to be
@@ -42,9 +42,9 @@ const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigi
         WHERE w.key = f.key AND w.id = f.id RETURNING w.id)
     SELECT coalesce(array_agg(id), '{}') FROM there";
 
-impl Postgres {
+impl PostgresStore {
     /// The endpoints are asked from now on: see [`Postgres::in_doubt`].
-    pub fn watch(&self, watch: Watch) {
+    pub fn watch(&self, watch: EndpointWatch) {
         // Only the first call counts, because a process has one guard.
         drop(self.instance.unseen.set(Mutex::new(UnseenDoubts::new(watch))));
     }
@@ -53,37 +53,43 @@ impl Postgres {
     /// [`Postgres::watch`] it ends by the store's time. The database is told in the background.
     ///
     /// `place`: where it was sent, if that is known.
-    pub fn in_doubt(&self, dispatch: &InFlight, place: Option<Place>, longest: Duration, since: Boot) {
+    pub fn in_doubt(
+        &self,
+        dispatch: &InFlightDispatch,
+        place: Option<DispatchTarget>,
+        longest: Duration,
+        since: BootInstant,
+    ) {
         let at_least = longest + DEAD;
-        let ended = Ended::InDoubt { until: since + longest };
+        let ended = DispatchEnd::InDoubt { until: since + longest };
         let Some(mut unseen) = self.instance.unseen() else { return self.end(dispatch, ended) };
-        let end = Item::End { dispatch: dispatch.clone(), ended, at_least, operation: None };
+        let end = DbRequest::End { dispatch: dispatch.clone(), ended, at_least, operation: None };
         self.instance.backlog.tell(end);
         unseen.add(dispatch, place, longest, since);
     }
 
     /// The places that have to be asked whether they run.
-    pub fn to_ask(&self) -> Vec<Place> {
+    pub fn to_ask(&self) -> Vec<DispatchTarget> {
         self.instance.unseen().map(|mut unseen| unseen.asked()).unwrap_or_default()
     }
 
     /// The process at this place has answered. True if the question before was not answered.
-    pub fn seen_running(&self, place: &Place, answer: Answer) -> bool {
+    pub fn seen_running(&self, place: &DispatchTarget, answer: LivenessAnswer) -> bool {
         let Some(mut unseen) = self.instance.unseen() else { return false };
         let was_silent = unseen.is_silent(place);
         let over = unseen.answered(place, answer);
         drop(unseen);
-        over.iter().for_each(|dispatch| self.end(dispatch, Ended::Known));
+        over.iter().for_each(|dispatch| self.end(dispatch, DispatchEnd::Known));
         was_silent
     }
 
     /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn not_seen(&self, place: &Place) -> bool {
+    pub fn not_seen(&self, place: &DispatchTarget) -> bool {
         self.instance.unseen().is_some_and(|mut unseen| unseen.missed(place))
     }
 
     /// Where this guard has sent the dispatch of this token, if it is in doubt and that is known.
-    pub fn sent_to(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+    pub fn sent_to(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         self.instance.unseen()?.place(keys, token)
     }
 
@@ -94,7 +100,7 @@ impl Postgres {
 
     /// Where the dispatch of this name was sent, and whether that endpoint is silent. `None` if it is not one of this
     /// guard whose endpoint is asked.
-    pub(super) fn unseen(&self, name: &str) -> Option<(Option<Place>, bool)> {
+    pub(super) fn unseen(&self, name: &str) -> Option<(Option<DispatchTarget>, bool)> {
         self.instance.unseen()?.of_name(name)
     }
 }
@@ -114,7 +120,7 @@ impl Instance {
     ///
     /// # Cancellation
     /// As an error.
-    pub(super) async fn prolong(&self, connection: &Connection) -> Result<(), Unanswered> {
+    pub(super) async fn prolong(&self, connection: &Connection) -> Result<(), StatementError> {
         let left = self.unseen().map(|unseen| unseen.left().collect::<Vec<_>>()).unwrap_or_default();
         if left.is_empty() {
             return Ok(());

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use crate::place::Place;
+use crate::place::DispatchTarget;
 
 /// A dispatch as its gateway presents it.
 #[derive(Debug, Clone)]
@@ -34,14 +34,14 @@ impl DispatchId {
 
 /// A dispatch that was let in and is not known to be over.
 #[derive(Debug, Clone)]
-pub struct Open {
+pub struct OpenDispatch {
     pub keys: Arc<[ResourceKey]>,
     pub token: Token,
     pub mode: Mode,
     /// In doubt until then; `None` while it runs. If the endpoint has to be seen running, this is the earliest end.
-    pub until: Option<Boot>,
+    pub until: Option<BootInstant>,
     /// Where it was sent, if that is known.
-    pub place: Option<Place>,
+    pub place: Option<DispatchTarget>,
 }
 
 impl Claim {
@@ -56,7 +56,7 @@ impl Claim {
     }
 }
 
-impl Open {
+impl OpenDispatch {
     pub(super) fn running(claim: &Claim) -> Self {
         Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None, place: None }
     }
@@ -64,14 +64,14 @@ impl Open {
 
 /// An execution whose end was not seen, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InDoubt {
+pub struct InDoubtExecution {
     pub token: Token,
     pub mode: Mode,
     pub keys: Vec<ResourceKey>,
     /// When it counts as over. If the endpoint has to be seen running, this is the earliest end.
-    pub until: Boot,
+    pub until: BootInstant,
     /// Where the request was sent, if that is known.
-    pub place: Option<Place>,
+    pub place: Option<DispatchTarget>,
     /// No time passes for it, because the endpoint does not answer.
     pub silent: bool,
 }

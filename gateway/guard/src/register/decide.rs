@@ -10,37 +10,37 @@ use fencegate_policies::{
     key::ResourceKey,
     token::{LARGEST_JUMP, Token},
 };
-use fencegate_process::{clock::Boot, failpoint};
+use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::sync::futures::OwnedNotified;
 
 use super::{
-    claim::{Claim, DispatchId, Open},
-    key_state::{Conflict, Doubt, KeyState, Running},
+    claim::{Claim, DispatchId, OpenDispatch},
+    key_state::{Conflict, InDoubtDispatch, KeyState, RunningDispatch},
     quarantine::Quarantine,
-    seen_running::{Answers, Unseen, Watch},
+    seen_running::{EndpointWatch, LivenessAnswers, UnseenTime},
 };
 use crate::{
-    refused::Refused,
-    store::{Change, Moment, Remembered},
+    refused::AdmitError,
+    store::{Change, CommitSeq, RecoveredState},
 };
 
 /// The guard's state of all its keys.
 #[derive(Debug)]
-pub struct Register {
+pub struct AdmissionTable {
     pub(super) keys: HashMap<ResourceKey, KeyState>,
     /// Every key once, in the order of its last use as of the last look at it.
-    pub(super) unused: VecDeque<(Boot, ResourceKey)>,
+    pub(super) unused: VecDeque<(BootInstant, ResourceKey)>,
     /// Keys that count as at work in the store, although nothing is at work on them any more.
-    pub(super) resting: VecDeque<(Boot, ResourceKey)>,
+    pub(super) resting: VecDeque<(BootInstant, ResourceKey)>,
     /// Everything in flight and in doubt.
-    pub(super) open: BTreeMap<DispatchId, Open>,
+    pub(super) open: BTreeMap<DispatchId, OpenDispatch>,
     /// Executions in doubt, by the time at which each counts as over.
-    pub(super) doubts: BTreeSet<(Boot, DispatchId)>,
+    pub(super) doubts: BTreeSet<(BootInstant, DispatchId)>,
     /// Executions in doubt whose endpoints have to be seen running. These are not in `doubts`.
-    pub(super) unseen: BTreeMap<DispatchId, Unseen>,
+    pub(super) unseen: BTreeMap<DispatchId, UnseenTime>,
     /// `None`: the endpoints are not asked, and doubts end by the clock.
-    pub(super) watch: Option<Watch>,
-    pub(super) answers: Answers,
+    pub(super) watch: Option<EndpointWatch>,
+    pub(super) answers: LivenessAnswers,
     /// A key without a mark admits no token up to here, because its marks may have been forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
@@ -57,29 +57,29 @@ pub struct Register {
 
 /// The result of a claim.
 #[derive(Debug)]
-pub enum Settled {
+pub enum AdmitDecision {
     /// Registered as in flight under this name.
     Running(DispatchId),
     /// Another dispatch is in the way. Look again when told, or when a doubt may be over.
-    Wait { told: Told, doubt: Option<Boot> },
+    Wait { told: ChangeNotified, doubt: Option<BootInstant> },
 }
 
 /// Returns at the next change of a key.
-pub type Told = Pin<Box<OwnedNotified>>;
+pub type ChangeNotified = Pin<Box<OwnedNotified>>;
 
 /// How a dispatch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum DispatchEnd {
     /// It was answered in full, or not a byte of it was sent.
     Known,
     /// The upstream may be at work until then.
-    InDoubt { until: Boot },
+    InDoubt { until: BootInstant },
 }
 
-impl Register {
+impl AdmissionTable {
     /// `max_execution`: the present setting. If the setting of an earlier process was longer, that one counts for its
     /// executions.
-    pub fn new(remembered: &Remembered, now: Boot, max_execution: Duration) -> Self {
+    pub fn new(remembered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
         let marks = remembered.marks.len();
         let mut register = Self {
             keys: HashMap::with_capacity(marks),
@@ -89,7 +89,7 @@ impl Register {
             doubts: BTreeSet::new(),
             unseen: BTreeMap::new(),
             watch: None,
-            answers: Answers::default(),
+            answers: LivenessAnswers::default(),
             floor: remembered.floor,
             highest: remembered.floor,
             era: remembered.era,
@@ -124,10 +124,10 @@ impl Register {
     ///
     /// # Errors
     /// The claim is refused, and no mark was raised.
-    pub fn announce(&mut self, claim: &Claim, now: Boot) -> Result<Vec<Change>, Refused> {
+    pub fn announce(&mut self, claim: &Claim, now: BootInstant) -> Result<Vec<Change>, AdmitError> {
         let token = claim.token;
         if !self.is_believed(claim) {
-            return Err(Refused::Future { highest: self.highest });
+            return Err(AdmitError::Future { highest: self.highest });
         }
         for key in claim.keys.iter() {
             match self.keys.get(key) {
@@ -139,7 +139,7 @@ impl Register {
     }
 
     /// Notes that these changes were handed in at this moment.
-    pub fn handed_in(&mut self, changes: &[Change], moment: Moment) {
+    pub fn handed_in(&mut self, changes: &[Change], moment: CommitSeq) {
         for change in changes {
             if let Change::Mark { key, .. } | Change::AtWork { key } = change
                 && let Some(state) = self.keys.get_mut(key)
@@ -150,14 +150,14 @@ impl Register {
     }
 
     /// The moment that has to be durable before the claim may be sent.
-    pub fn written(&self, claim: &Claim) -> Moment {
+    pub fn written(&self, claim: &Claim) -> CommitSeq {
         let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
         moments.max().unwrap_or_default()
     }
 
     /// Raises the marks that are below the claim. A token that is not believed, or not above the floor, raises nothing;
     /// that is so even at a guard that only observes, because its marks will be enforced one day.
-    pub fn raise(&mut self, claim: &Claim, now: Boot) -> Vec<Change> {
+    pub fn raise(&mut self, claim: &Claim, now: BootInstant) -> Vec<Change> {
         if !self.is_believed(claim) {
             return Vec::new();
         }
@@ -189,9 +189,13 @@ impl Register {
     ///
     /// # Errors
     /// The claim is not the newest of its keys any more, or a key is in quarantine.
-    pub fn settle(&mut self, claim: &Claim, now: Boot) -> Result<(Settled, Vec<Change>), Refused> {
+    pub fn settle(
+        &mut self,
+        claim: &Claim,
+        now: BootInstant,
+    ) -> Result<(AdmitDecision, Vec<Change>), AdmitError> {
         if let Some(until) = self.quarantine_of(&claim.keys, now) {
-            return Err(Refused::Quarantine { until });
+            return Err(AdmitError::Quarantine { until });
         }
         if !failpoint::is_off("rule_second_check") {
             for key in claim.keys.iter() {
@@ -202,36 +206,36 @@ impl Register {
             let state = self.state(key, now);
             if let Some(Conflict { doubt }) = state.conflict(claim, now) {
                 // Taken under the caller's lock, so that no change is missed between look and wait.
-                return Ok((Settled::Wait { told: Box::pin(state.told()), doubt }, Vec::new()));
+                return Ok((AdmitDecision::Wait { told: Box::pin(state.told()), doubt }, Vec::new()));
             }
         }
         let (id, at_work) = self.register(claim, now);
-        Ok((Settled::Running(id), at_work))
+        Ok((AdmitDecision::Running(id), at_work))
     }
 
     /// Registers the claim as in flight, whatever else is. The changes are those of [`Register::settle`].
-    pub fn register(&mut self, claim: &Claim, now: Boot) -> (DispatchId, Vec<Change>) {
+    pub fn register(&mut self, claim: &Claim, now: BootInstant) -> (DispatchId, Vec<Change>) {
         let id = self.name();
         for key in claim.keys.iter() {
             let (token, mode, caller) = (claim.token, claim.mode, claim.caller());
-            let running = Running { id, token, mode, since: now, caller };
+            let running = RunningDispatch { id, token, mode, since: now, caller };
             self.state(key, now).begin(running);
         }
-        self.open.insert(id, Open::running(claim));
+        self.open.insert(id, OpenDispatch::running(claim));
         (id, self.take_up(&claim.keys))
     }
 
     /// Ends the dispatch, and wakes those who wait for its keys.
-    pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: Ended, now: Boot) {
+    pub fn end(&mut self, claim: &Claim, id: DispatchId, ended: DispatchEnd, now: BootInstant) {
         let doubt = match ended {
-            Ended::Known => {
+            DispatchEnd::Known => {
                 self.open.remove(&id);
                 None
             }
-            Ended::InDoubt { until } => {
+            DispatchEnd::InDoubt { until } => {
                 self.doubts.insert((until, id));
-                self.open.entry(id).or_insert_with(|| Open::running(claim)).until = Some(until);
-                Some(Doubt { id, token: claim.token, mode: claim.mode, until, left: None })
+                self.open.entry(id).or_insert_with(|| OpenDispatch::running(claim)).until = Some(until);
+                Some(InDoubtDispatch { id, token: claim.token, mode: claim.mode, until, left: None })
             }
         };
         for key in claim.keys.iter() {
@@ -241,7 +245,7 @@ impl Register {
     }
 
     /// Ends a doubt: it is known that no execution under this token goes on. False if there was no such doubt.
-    pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
+    pub fn resolve(&mut self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
         let mut over = Vec::new();
         for key in keys {
             if let Some(state) = self.keys.get_mut(key) {
@@ -279,7 +283,7 @@ impl Register {
         DispatchId(self.next)
     }
 
-    pub(super) fn state(&mut self, key: &ResourceKey, now: Boot) -> &mut KeyState {
+    pub(super) fn state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyState {
         let (floor, unused) = (self.floor, &mut self.unused);
         let state = self.keys.entry(key.clone()).or_insert_with(|| {
             unused.push_back((now, key.clone()));

@@ -1,13 +1,13 @@
 //! Forgets keys that were not used for long. Their tokens raise the floor.
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use super::decide::Register;
+use super::decide::AdmissionTable;
 use crate::store::Change;
 
 /// The result of one step.
 #[derive(Debug)]
-pub struct Forgotten {
+pub struct EvictionStep {
     /// The changes of one transaction.
     pub changes: Vec<Change>,
     /// Whether there may be more to forget.
@@ -16,26 +16,26 @@ pub struct Forgotten {
 
 /// One round of forgetting, in steps.
 #[derive(Debug)]
-pub struct Round {
-    idle_since: Boot,
+pub struct EvictionPass {
+    idle_since: BootInstant,
     most: usize,
     /// How many keys are still to be looked at. A count is needed because keys that stay go back to the end of the
     /// line.
     looks: usize,
 }
 
-impl Register {
+impl AdmissionTable {
     /// Begins a round that forgets keys not used since `idle_since`. While there are more than `most` keys, it also
     /// forgets others, the longest unused first. A key is looked at twice at most, because it may have been used since
     /// it came into the line.
-    pub fn round(&self, idle_since: Boot, most: usize) -> Round {
-        Round { idle_since, most, looks: 2 * self.unused.len() }
+    pub fn round(&self, idle_since: BootInstant, most: usize) -> EvictionPass {
+        EvictionPass { idle_since, most, looks: 2 * self.unused.len() }
     }
 
     /// The next step of the round, which looks at `at_once` keys at most. The same transaction raises the floor to the
     /// tokens of the forgotten keys.
-    pub fn evict(&mut self, round: &mut Round, at_once: usize, now: Boot) -> Forgotten {
-        let Round { idle_since, most, .. } = *round;
+    pub fn evict(&mut self, round: &mut EvictionPass, at_once: usize, now: BootInstant) -> EvictionStep {
+        let EvictionPass { idle_since, most, .. } = *round;
         let mut changes = Vec::new();
         let mut looked = 0;
         while looked < at_once.min(round.looks)
@@ -66,7 +66,7 @@ impl Register {
         if !more {
             self.give_back();
         }
-        Forgotten { changes, more }
+        EvictionStep { changes, more }
     }
 
     /// Frees memory that a larger number of keys needed before.

@@ -6,19 +6,19 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::claim::{Claim, DispatchId};
 use crate::{
-    refused::Refused,
-    store::{Change, Epochs, Moment, WholeMarks},
+    refused::AdmitError,
+    store::{Change, CommitSeq, Epochs, KeyWatermarks},
 };
 
 /// The newest token seen for one kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct Watermark {
     pub token: Token,
     /// False after an unclean stop: only the epoch was durable, so no token of that epoch is let in again.
     pub exact: bool,
@@ -26,46 +26,46 @@ pub struct Mark {
 
 /// A dispatch that was sent and has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningDispatch {
     pub id: DispatchId,
     pub token: Token,
     pub mode: Mode,
-    pub since: Boot,
+    pub since: BootInstant,
     /// For a callback: the dispatch of the same tenure that has called it, which may be over.
     pub caller: Option<Token>,
 }
 
 /// A dispatch that was sent, and whose end was not seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doubt {
+pub struct InDoubtDispatch {
     pub id: DispatchId,
     pub token: Token,
     pub mode: Mode,
     /// It counts as over from then on, unless `left` is set.
-    pub until: Boot,
+    pub until: BootInstant,
     /// How long its endpoint still has to be seen running. The clock alone never ends such a doubt.
     pub left: Option<Duration>,
 }
 
-impl Doubt {
-    fn is_open(&self, now: Boot) -> bool {
+impl InDoubtDispatch {
+    fn is_open(&self, now: BootInstant) -> bool {
         self.left.is_some() || now < self.until
     }
 
     /// When it counts as over, at the earliest.
-    pub fn ends(&self, now: Boot) -> Boot {
+    pub fn ends(&self, now: BootInstant) -> BootInstant {
         self.left.map_or(self.until, |left| now + left)
     }
 }
 
 #[derive(Debug)]
 pub(super) struct KeyState {
-    write: Write,
-    read: Option<Box<Mark>>,
-    pub(super) used: Boot,
+    write: WriteWatermark,
+    read: Option<Box<Watermark>>,
+    pub(super) used: BootInstant,
     /// When the newest change of the key was handed in to be written.
-    pub(super) written: Moment,
-    work: Option<Box<Work>>,
+    pub(super) written: CommitSeq,
+    work: Option<Box<ActiveWork>>,
     /// Whether the key counts as at work in the store, or will before a dispatch is sent.
     pub(super) at_work: bool,
     /// Whether it is in the line of keys that will no longer count as at work in the store.
@@ -76,20 +76,20 @@ pub(super) struct KeyState {
 
 /// The mark of writes, or a base in its place.
 #[derive(Debug, Clone, Copy)]
-enum Write {
+enum WriteWatermark {
     /// No write was seen. The base is the floor of the time when this state began, because an earlier mark up to there
     /// may have been forgotten.
     Unseen {
         base: u64,
     },
-    Seen(Mark),
+    Seen(Watermark),
 }
 
 /// The dispatches in flight and in doubt, and the bell for those who wait.
 #[derive(Debug, Default)]
-struct Work {
-    running: SmallVec<[Running; 1]>,
-    doubts: Vec<Doubt>,
+struct ActiveWork {
+    running: SmallVec<[RunningDispatch; 1]>,
+    doubts: Vec<InDoubtDispatch>,
     /// Notified at every change that a request may wait for.
     told: Arc<Notify>,
 }
@@ -97,10 +97,10 @@ struct Work {
 /// Another dispatch is in the way.
 pub(super) struct Conflict {
     /// Set if only doubts are in the way: when the last of them is over.
-    pub(super) doubt: Option<Boot>,
+    pub(super) doubt: Option<BootInstant>,
 }
 
-impl Mark {
+impl Watermark {
     pub(super) fn exact(token: Token) -> Self {
         Self { token, exact: true }
     }
@@ -112,8 +112,11 @@ impl Mark {
 }
 
 /// The marks of writes and of reads, as the next process knows them. `whole`: present after an orderly end.
-pub(crate) fn recovered(epochs: &Epochs, whole: Option<&WholeMarks>) -> (Option<Mark>, Option<Mark>) {
-    let mut record = KeyState::recovered(epochs, 0, Boot::from_nanos(0));
+pub(crate) fn recovered(
+    epochs: &Epochs,
+    whole: Option<&KeyWatermarks>,
+) -> (Option<Watermark>, Option<Watermark>) {
+    let mut record = KeyState::recovered(epochs, 0, BootInstant::from_nanos(0));
     if let Some(whole) = whole {
         record.make_exact(whole.write, whole.read);
     }
@@ -121,12 +124,12 @@ pub(crate) fn recovered(epochs: &Epochs, whole: Option<&WholeMarks>) -> (Option<
 }
 
 impl KeyState {
-    pub(super) fn new(base: u64, now: Boot) -> Self {
+    pub(super) fn new(base: u64, now: BootInstant) -> Self {
         Self {
-            write: Write::Unseen { base },
+            write: WriteWatermark::Unseen { base },
             read: None,
             used: now,
-            written: Moment::default(),
+            written: CommitSeq::default(),
             work: None,
             at_work: false,
             resting: false,
@@ -134,36 +137,39 @@ impl KeyState {
         }
     }
 
-    pub(super) fn recovered(epochs: &Epochs, base: u64, now: Boot) -> Self {
-        let write = epochs.write.and_then(Mark::recovered).map_or(Write::Unseen { base }, Write::Seen);
-        let read = epochs.read.and_then(Mark::recovered).map(Box::new);
+    pub(super) fn recovered(epochs: &Epochs, base: u64, now: BootInstant) -> Self {
+        let write = epochs
+            .write
+            .and_then(Watermark::recovered)
+            .map_or(WriteWatermark::Unseen { base }, WriteWatermark::Seen);
+        let read = epochs.read.and_then(Watermark::recovered).map(Box::new);
         Self { write, read, ..Self::new(base, now) }
     }
 
     /// After a clean stop the whole tokens are known.
     pub(super) fn make_exact(&mut self, write: Option<Token>, read: Option<Token>) {
-        self.write = write.map(Mark::exact).map_or(self.write, Write::Seen);
-        self.read = read.map(Mark::exact).map(Box::new).or(self.read.take());
+        self.write = write.map(Watermark::exact).map_or(self.write, WriteWatermark::Seen);
+        self.read = read.map(Watermark::exact).map(Box::new).or(self.read.take());
     }
 
-    pub(super) fn write(&self) -> Option<Mark> {
+    pub(super) fn write(&self) -> Option<Watermark> {
         match self.write {
-            Write::Unseen { .. } => None,
-            Write::Seen(mark) => Some(mark),
+            WriteWatermark::Unseen { .. } => None,
+            WriteWatermark::Seen(mark) => Some(mark),
         }
     }
 
-    pub(super) fn read(&self) -> Option<Mark> {
+    pub(super) fn read(&self) -> Option<Watermark> {
         self.read.as_deref().copied()
     }
 
     pub(super) fn epochs(&self) -> Epochs {
-        let epoch = |mark: Option<Mark>| mark.map(|mark| mark.token.number());
+        let epoch = |mark: Option<Watermark>| mark.map(|mark| mark.token.number());
         Epochs { write: epoch(self.write()), read: epoch(self.read()) }
     }
 
     /// The first look, before the mark moves.
-    pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), Refused> {
+    pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         self.beyond_base(token)?;
         if let Some(write) = self.write()
             && token <= write.token
@@ -171,26 +177,28 @@ impl KeyState {
             let same = mode == Mode::Exclusive && token.number() == write.token.number();
             return Err(match (same, write.exact) {
                 // Readers of one tenure may come in any order, so their tokens are never duplicates.
-                (false, _) => Refused::Stale { newest: write.token },
-                (true, true) => Refused::Duplicate { newest: write.token },
-                (true, false) => Refused::Recovered { epoch: write.token.number() },
+                (false, _) => AdmitError::Stale { newest: write.token },
+                (true, true) => AdmitError::Duplicate { newest: write.token },
+                (true, false) => AdmitError::Recovered { epoch: write.token.number() },
             });
         }
         self.beyond_readers(token, mode)
     }
 
     /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
-    fn beyond_base(&self, token: Token) -> Result<(), Refused> {
+    fn beyond_base(&self, token: Token) -> Result<(), AdmitError> {
         match self.write {
-            Write::Unseen { base } if token.number() <= base => Err(Refused::Floor { floor: base }),
+            WriteWatermark::Unseen { base } if token.number() <= base => {
+                Err(AdmitError::Floor { floor: base })
+            }
             _ => Ok(()),
         }
     }
 
-    fn beyond_readers(&self, token: Token, mode: Mode) -> Result<(), Refused> {
+    fn beyond_readers(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         match (mode, &self.read) {
             (Mode::Exclusive, Some(read)) if token <= read.token => {
-                Err(Refused::Stale { newest: read.token })
+                Err(AdmitError::Stale { newest: read.token })
             }
             _ => Ok(()),
         }
@@ -209,8 +217,8 @@ impl KeyState {
             return None;
         }
         match mode {
-            Mode::Exclusive => self.write = Write::Seen(Mark::exact(token)),
-            Mode::Shared => self.read = Some(Box::new(Mark::exact(token))),
+            Mode::Exclusive => self.write = WriteWatermark::Seen(Watermark::exact(token)),
+            Mode::Shared => self.read = Some(Box::new(Watermark::exact(token))),
         }
         if before.is_some_and(|before| before.token.number() == token.number()) {
             return None;
@@ -221,14 +229,14 @@ impl KeyState {
     }
 
     /// The second look, in the step that registers. A write needs its own token to be exactly the mark.
-    pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), Refused> {
+    pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
         match (mode, self.write()) {
             (Mode::Exclusive, Some(write)) if write.token == token => self.beyond_readers(token, mode),
             (Mode::Exclusive, write) => {
-                Err(Refused::Stale { newest: write.map_or(token, |mark| mark.token) })
+                Err(AdmitError::Stale { newest: write.map_or(token, |mark| mark.token) })
             }
             (Mode::Shared, Some(write)) if token <= write.token => {
-                Err(Refused::Stale { newest: write.token })
+                Err(AdmitError::Stale { newest: write.token })
             }
             (Mode::Shared, _) => self.beyond_base(token),
         }
@@ -236,12 +244,12 @@ impl KeyState {
 }
 
 impl KeyState {
-    pub(super) fn begin(&mut self, running: Running) {
+    pub(super) fn begin(&mut self, running: RunningDispatch) {
         self.work.get_or_insert_default().running.push(running);
     }
 
     /// Ends the dispatch, or puts it in doubt, and wakes those who wait.
-    pub(super) fn end(&mut self, id: DispatchId, doubt: Option<Doubt>) {
+    pub(super) fn end(&mut self, id: DispatchId, doubt: Option<InDoubtDispatch>) {
         let Some(work) = &mut self.work else { return };
         work.running.retain(|running| running.id != id);
         work.doubts.extend(doubt);
@@ -249,7 +257,7 @@ impl KeyState {
         self.put_away();
     }
 
-    pub(super) fn doubt(&mut self, doubt: Doubt) {
+    pub(super) fn doubt(&mut self, doubt: InDoubtDispatch) {
         self.work.get_or_insert_default().doubts.push(doubt);
     }
 
@@ -281,26 +289,26 @@ impl KeyState {
         over
     }
 
-    pub(super) fn running(&self) -> &[Running] {
+    pub(super) fn running(&self) -> &[RunningDispatch] {
         self.work.as_ref().map_or(&[], |work| &work.running)
     }
 
-    pub(super) fn doubts(&self, now: Boot) -> impl Iterator<Item = &Doubt> {
+    pub(super) fn doubts(&self, now: BootInstant) -> impl Iterator<Item = &InDoubtDispatch> {
         self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| doubt.is_open(now))
     }
 
     /// The doubts, with those that are over and not forgotten yet.
-    pub(super) fn all_doubts(&self) -> impl Iterator<Item = &Doubt> {
+    pub(super) fn all_doubts(&self) -> impl Iterator<Item = &InDoubtDispatch> {
         self.work.iter().flat_map(|work| &work.doubts)
     }
 
     /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
     /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
     /// callers are no conflict, because they wait for it; a doubt about one of them is.
-    pub(super) fn conflict(&self, claim: &Claim, now: Boot) -> Option<Conflict> {
+    pub(super) fn conflict(&self, claim: &Claim, now: BootInstant) -> Option<Conflict> {
         let both_share = |other: Mode| claim.mode == Mode::Shared && other == Mode::Shared;
         let callers = self.callers(claim);
-        let beside = |running: &Running| both_share(running.mode) || callers.contains(&running.id);
+        let beside = |running: &RunningDispatch| both_share(running.mode) || callers.contains(&running.id);
         let running = self.running().iter().any(|running| !beside(running));
         let doubt =
             self.doubts(now).filter(|doubt| !both_share(doubt.mode)).map(|doubt| doubt.ends(now)).max();
@@ -337,7 +345,7 @@ impl KeyState {
     }
 
     /// Whether nothing is in flight or in doubt.
-    pub(super) fn is_idle(&mut self, now: Boot) -> bool {
+    pub(super) fn is_idle(&mut self, now: BootInstant) -> bool {
         if let Some(work) = &mut self.work {
             work.doubts.retain(|doubt| doubt.is_open(now));
         }

@@ -3,31 +3,31 @@
 use std::fmt::{self, Display};
 
 use fencegate_policies::key::ResourceKey;
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use super::seen_running::Unseen;
+use super::seen_running::UnseenTime;
 
 /// Some keys are closed until an instant.
 #[derive(Debug)]
 pub(super) struct Quarantine {
-    pub(super) until: Boot,
+    pub(super) until: BootInstant,
     /// Set if the endpoints have to be seen running. Then the clock does not end it.
-    pub(super) unseen: Option<Unseen>,
+    pub(super) unseen: Option<UnseenTime>,
     /// Why every key is closed; `None` if only the keys that were at work are.
-    pub(super) every_key: Option<Why>,
+    pub(super) every_key: Option<QuarantineReason>,
     pub(super) keys: Vec<ResourceKey>,
 }
 
 impl Quarantine {
     /// When it is over, at the earliest.
-    pub(super) fn ends(&self, now: Boot) -> Boot {
+    pub(super) fn ends(&self, now: BootInstant) -> BootInstant {
         self.unseen.as_ref().map_or(self.until, |unseen| now + unseen.left())
     }
 }
 
 /// Why it is not known which keys may be at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum QuarantineReason {
     /// The store is new, and dispatches of another guard may still run.
     NewStore,
     /// The store was made from a backup, and dispatches that were let in since the backup may still run.
@@ -40,19 +40,19 @@ pub enum Why {
 
 /// The closed keys, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quarantined {
-    pub until: Boot,
-    pub scope: Scope,
+pub struct QuarantineStatus {
+    pub until: BootInstant,
+    pub scope: QuarantineScope,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    EveryKey(Why),
+pub enum QuarantineScope {
+    EveryKey(QuarantineReason),
     /// This many keys, which were at work when the process before us was killed.
     Keys(usize),
 }
 
-impl Display for Scope {
+impl Display for QuarantineScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EveryKey(_) => f.write_str("every key"),

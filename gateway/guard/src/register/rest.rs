@@ -6,26 +6,31 @@
 use std::time::Duration;
 
 use fencegate_policies::key::ResourceKey;
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 use super::{
-    claim::{DispatchId, Open},
-    decide::Register,
-    key_state::Doubt,
-    quarantine::{Quarantine, Quarantined, Scope, Why},
+    claim::{DispatchId, OpenDispatch},
+    decide::AdmissionTable,
+    key_state::InDoubtDispatch,
+    quarantine::{Quarantine, QuarantineReason, QuarantineScope, QuarantineStatus},
 };
-use crate::store::{AtWork, Change, OpenDoubt, Remembered};
+use crate::store::{ActiveKeys, Change, RecoveredState, UnresolvedExecution};
 
-impl Register {
+impl AdmissionTable {
     /// Takes over the keys that an earlier process may have had at work. After a clean stop the store also says what is
     /// left in doubt.
-    pub(super) fn take_over(&mut self, remembered: &Remembered, now: Boot, max_execution: Duration) {
+    pub(super) fn take_over(
+        &mut self,
+        remembered: &RecoveredState,
+        now: BootInstant,
+        max_execution: Duration,
+    ) {
         let until = remembered.closed_for(max_execution).map(|left| now + left);
         let (every_key, keys): (_, &[ResourceKey]) = match &remembered.at_work {
-            AtWork::NewStore => (Some(Why::NewStore), &[]),
-            AtWork::Restored => (Some(Why::Restored), &[]),
-            AtWork::NotListed => (Some(Why::OlderBuild), &[]),
-            AtWork::Keys(keys) => (None, keys),
+            ActiveKeys::NewStore => (Some(QuarantineReason::NewStore), &[]),
+            ActiveKeys::Restored => (Some(QuarantineReason::Restored), &[]),
+            ActiveKeys::NotListed => (Some(QuarantineReason::OlderBuild), &[]),
+            ActiveKeys::Keys(keys) => (None, keys),
         };
         self.listed = every_key.is_none();
         for key in keys {
@@ -44,14 +49,14 @@ impl Register {
     }
 
     /// Takes over a doubt of the process before us.
-    pub(super) fn inherit(&mut self, left: &OpenDoubt, now: Boot) {
+    pub(super) fn inherit(&mut self, left: &UnresolvedExecution, now: BootInstant) {
         let id = self.name();
-        let OpenDoubt { keys, token, mode, remaining, place } = left;
+        let UnresolvedExecution { keys, token, mode, remaining, place } = left;
         let until = now + *remaining;
         for key in keys {
-            self.state(key, now).doubt(Doubt { id, token: *token, mode: *mode, until, left: None });
+            self.state(key, now).doubt(InDoubtDispatch { id, token: *token, mode: *mode, until, left: None });
         }
-        let open = Open {
+        let open = OpenDispatch {
             keys: keys.clone().into(),
             token: *token,
             mode: *mode,
@@ -63,18 +68,18 @@ impl Register {
     }
 
     /// The present quarantine.
-    pub fn quarantine(&self, now: Boot) -> Option<Quarantined> {
+    pub fn quarantine(&self, now: BootInstant) -> Option<QuarantineStatus> {
         let Quarantine { every_key, keys, .. } = self.quarantine.as_ref()?;
-        let scope = every_key.map_or(Scope::Keys(keys.len()), Scope::EveryKey);
+        let scope = every_key.map_or(QuarantineScope::Keys(keys.len()), QuarantineScope::EveryKey);
         let until = self.quarantine.as_ref()?.ends(now);
-        (now < until).then_some(Quarantined { until, scope })
+        (now < until).then_some(QuarantineStatus { until, scope })
     }
 
     /// Until when one of these keys is in quarantine.
-    pub fn quarantine_of(&self, keys: &[ResourceKey], now: Boot) -> Option<Boot> {
-        let Quarantined { until, scope } = self.quarantine(now)?;
+    pub fn quarantine_of(&self, keys: &[ResourceKey], now: BootInstant) -> Option<BootInstant> {
+        let QuarantineStatus { until, scope } = self.quarantine(now)?;
         let inherited = |key| self.keys.get(key).is_some_and(|state| state.inherited);
-        let closed = matches!(scope, Scope::EveryKey(_)) || keys.iter().any(inherited);
+        let closed = matches!(scope, QuarantineScope::EveryKey(_)) || keys.iter().any(inherited);
         closed.then_some(until)
     }
 
@@ -98,7 +103,7 @@ impl Register {
     }
 
     /// Puts a key that is no longer at work into the line of keys that leave the list.
-    pub(super) fn comes_to_rest(&mut self, key: &ResourceKey, now: Boot) {
+    pub(super) fn comes_to_rest(&mut self, key: &ResourceKey, now: BootInstant) {
         let Some(state) = self.keys.get_mut(key) else { return };
         if state.at_work && !state.resting && !state.inherited && state.is_idle(now) {
             state.resting = true;
@@ -108,7 +113,7 @@ impl Register {
 
     /// Takes keys that have rested for `linger` out of the list. Call it now and then; it returns at most `most`
     /// changes.
-    pub fn rest(&mut self, linger: Duration, most: usize, now: Boot) -> Vec<Change> {
+    pub fn rest(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<Change> {
         self.end_doubts(now);
         let mut changes = self.end_quarantine(now);
         while changes.len() < most
@@ -134,7 +139,7 @@ impl Register {
         changes
     }
 
-    fn end_doubts(&mut self, now: Boot) {
+    fn end_doubts(&mut self, now: BootInstant) {
         while let Some((until, id)) = self.doubts.first().copied()
             && until <= now
         {
@@ -143,14 +148,14 @@ impl Register {
         }
     }
 
-    pub(super) fn ended(&mut self, id: DispatchId, now: Boot) {
+    pub(super) fn ended(&mut self, id: DispatchId, now: BootInstant) {
         let Some(open) = self.open.remove(&id) else { return };
         for key in open.keys.iter() {
             self.comes_to_rest(key, now);
         }
     }
 
-    fn end_quarantine(&mut self, now: Boot) -> Vec<Change> {
+    fn end_quarantine(&mut self, now: BootInstant) -> Vec<Change> {
         if self.quarantine(now).is_none()
             && let Some(closed) = self.quarantine.take()
         {

@@ -1,29 +1,29 @@
 //! Reads the register, for operators, for an orderly stop, and for gauges.
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 use super::{
-    claim::{Claim, InDoubt, Open},
-    decide::Register,
-    key_state::{Doubt, KeyState, Mark, Running},
+    claim::{Claim, InDoubtExecution, OpenDispatch},
+    decide::AdmissionTable,
+    key_state::{InDoubtDispatch, KeyState, RunningDispatch, Watermark},
 };
-use crate::store::WholeMarks;
+use crate::store::KeyWatermarks;
 
 /// The state of one key.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct KeyView {
     pub write: Option<Token>,
     pub read: Option<Token>,
-    pub running: Vec<Running>,
-    pub doubts: Vec<Doubt>,
+    pub running: Vec<RunningDispatch>,
+    pub doubts: Vec<InDoubtDispatch>,
 }
 
-impl Register {
+impl AdmissionTable {
     /// The marks and doubts of a key.
-    pub fn seen(&self, key: &ResourceKey, now: Boot) -> Option<Seen> {
+    pub fn seen(&self, key: &ResourceKey, now: BootInstant) -> Option<KeyView> {
         let state = self.keys.get(key)?;
-        Some(Seen {
+        Some(KeyView {
             write: state.write().map(|mark| mark.token),
             read: state.read().map(|mark| mark.token),
             running: state.running().to_vec(),
@@ -33,19 +33,19 @@ impl Register {
 
     /// The marks whose whole tokens are known, of the `most` keys after the first `from`. Fewer than `most` are the
     /// last ones.
-    pub fn exact_marks(&self, from: usize, most: usize) -> Vec<WholeMarks> {
-        let exact = |mark: Option<Mark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
+    pub fn exact_marks(&self, from: usize, most: usize) -> Vec<KeyWatermarks> {
+        let exact = |mark: Option<Watermark>| mark.filter(|mark| mark.exact).map(|mark| mark.token);
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
         let whole = keys.map(|(_, key)| {
             let state = self.keys.get(key);
-            let mark = |of: fn(&KeyState) -> Option<Mark>| exact(state.and_then(of));
-            WholeMarks { key: key.clone(), write: mark(KeyState::write), read: mark(KeyState::read) }
+            let mark = |of: fn(&KeyState) -> Option<Watermark>| exact(state.and_then(of));
+            KeyWatermarks { key: key.clone(), write: mark(KeyState::write), read: mark(KeyState::read) }
         });
         whole.collect()
     }
 
     /// Whether a dispatch with this token may still run.
-    pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: Boot) -> bool {
+    pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
         let seen = keys.iter().filter_map(|key| self.keys.get(key));
         seen.into_iter().any(|state| {
             state.running().iter().any(|running| running.token == token)
@@ -54,14 +54,14 @@ impl Register {
     }
 
     /// Every execution in doubt, once, with all its keys.
-    pub fn open_doubts(&self, now: Boot) -> Vec<InDoubt> {
+    pub fn open_doubts(&self, now: BootInstant) -> Vec<InDoubtExecution> {
         let open = self.open.iter().filter_map(|(id, open)| {
             let unseen = self.unseen.get(id);
             let until = match unseen {
                 Some(unseen) => now + unseen.left(),
                 None => open.until.filter(|until| now < *until)?,
             };
-            Some(InDoubt {
+            Some(InDoubtExecution {
                 token: open.token,
                 mode: open.mode,
                 keys: open.keys.to_vec(),
@@ -76,7 +76,7 @@ impl Register {
     /// Everything in flight, once.
     pub fn open_dispatches(&self) -> Vec<Claim> {
         let running = self.open.values().filter(|open| open.until.is_none());
-        let claim = |open: &Open| Claim {
+        let claim = |open: &OpenDispatch| Claim {
             keys: open.keys.clone(),
             token: open.token,
             mode: open.mode,

@@ -3,24 +3,25 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 use super::{
     claim::DispatchId,
-    decide::Register,
+    decide::AdmissionTable,
     key_state::KeyState,
-    seen_running::{Answer, Span, Unseen, Watch},
+    seen_running::{EndpointWatch, LivenessAnswer, LivenessSpan, UnseenTime},
 };
-use crate::place::Place;
+use crate::place::DispatchTarget;
 
-impl Register {
+impl AdmissionTable {
     /// The endpoints are asked from now on. What is in doubt or in quarantine already, from an earlier process, is over
     /// only after they were seen running as well.
-    pub fn watch(&mut self, watch: Watch, now: Boot) {
-        let inherited: Vec<(Boot, DispatchId)> = std::mem::take(&mut self.doubts).into_iter().collect();
+    pub fn watch(&mut self, watch: EndpointWatch, now: BootInstant) {
+        let inherited: Vec<(BootInstant, DispatchId)> =
+            std::mem::take(&mut self.doubts).into_iter().collect();
         if let Some(quarantine) = &mut self.quarantine {
-            let everywhere = watch.endpoints.iter().map(|endpoint| Place::endpoint(endpoint));
-            quarantine.unseen = Some(Unseen::new(everywhere, quarantine.until.since(now), now));
+            let everywhere = watch.endpoints.iter().map(|endpoint| DispatchTarget::endpoint(endpoint));
+            quarantine.unseen = Some(UnseenTime::new(everywhere, quarantine.until.since(now), now));
         }
         self.watch = Some(watch);
         for (until, id) in inherited {
@@ -30,7 +31,13 @@ impl Register {
 
     /// The dispatch that is in doubt was sent to this place, and its last byte at `last`. If the endpoints are asked, it
     /// is over only when its endpoint was seen running for `longest` from now on.
-    pub fn sent_to(&mut self, id: DispatchId, place: Option<Place>, longest: Duration, now: Boot) {
+    pub fn sent_to(
+        &mut self,
+        id: DispatchId,
+        place: Option<DispatchTarget>,
+        longest: Duration,
+        now: BootInstant,
+    ) {
         let Some(open) = self.open.get_mut(&id) else { return };
         open.place = place;
         let Some(until) = open.until else { return };
@@ -42,16 +49,16 @@ impl Register {
         }
     }
 
-    fn must_be_seen(&mut self, id: DispatchId, left: Duration, now: Boot) {
+    fn must_be_seen(&mut self, id: DispatchId, left: Duration, now: BootInstant) {
         let Some(watch) = &self.watch else { return };
         let Some(open) = self.open.get(&id) else { return };
         // An endpoint that the policy no longer has is never asked. Whoever took it out says that nothing runs there.
         let place = open.place.clone().filter(|place| watch.endpoints.contains(&place.endpoint));
         let places = match place {
             Some(place) => vec![place],
-            None => watch.endpoints.iter().map(|endpoint| Place::endpoint(endpoint)).collect(),
+            None => watch.endpoints.iter().map(|endpoint| DispatchTarget::endpoint(endpoint)).collect(),
         };
-        let unseen = Unseen::new(places, left, now);
+        let unseen = UnseenTime::new(places, left, now);
         let left = unseen.left();
         for key in open.keys.clone().iter() {
             if let Some(state) = self.keys.get_mut(key) {
@@ -62,24 +69,25 @@ impl Register {
     }
 
     /// Where the dispatch of this token was sent, if it is in doubt and that is known.
-    pub fn place(&self, keys: &[ResourceKey], token: Token) -> Option<Place> {
+    pub fn place(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
         let states = keys.iter().filter_map(|key| self.keys.get(key));
         let doubt = states.into_iter().flat_map(KeyState::all_doubts).find(|doubt| doubt.token == token)?;
         self.open.get(&doubt.id)?.place.clone()
     }
 
     /// The places that have to be asked now, each once. Empty if nothing is in doubt.
-    pub fn to_ask(&mut self) -> Vec<Place> {
+    pub fn to_ask(&mut self) -> Vec<DispatchTarget> {
         let quarantine = self.quarantine.as_ref().and_then(|quarantine| quarantine.unseen.as_ref());
-        let all: BTreeSet<&Place> = self.unseen.values().chain(quarantine).flat_map(Unseen::places).collect();
-        let asked: Vec<Place> = all.into_iter().cloned().collect();
+        let all: BTreeSet<&DispatchTarget> =
+            self.unseen.values().chain(quarantine).flat_map(UnseenTime::places).collect();
+        let asked: Vec<DispatchTarget> = all.into_iter().cloned().collect();
         self.answers.keep(|place| asked.contains(place));
         asked
     }
 
     /// The process at this place has answered a question that was asked on a new connection. True if the question before
     /// was not answered.
-    pub fn seen_running(&mut self, place: &Place, answer: Answer, now: Boot) -> bool {
+    pub fn seen_running(&mut self, place: &DispatchTarget, answer: LivenessAnswer, now: BootInstant) -> bool {
         let was_silent = self.answers.is_silent(place);
         let span = self.watch.as_ref().and_then(|watch| self.answers.take(place, answer, watch));
         if let Some(span) = span {
@@ -88,7 +96,7 @@ impl Register {
         was_silent
     }
 
-    fn counts(&mut self, place: &Place, span: Span, now: Boot) {
+    fn counts(&mut self, place: &DispatchTarget, span: LivenessSpan, now: BootInstant) {
         if let Some(unseen) = self.quarantine.as_mut().and_then(|quarantine| quarantine.unseen.as_mut()) {
             unseen.saw(place, span);
         }
@@ -113,7 +121,7 @@ impl Register {
     }
 
     /// A question to this place was not answered. True if the question before was, or was the first.
-    pub fn not_seen(&mut self, place: &Place) -> bool {
+    pub fn not_seen(&mut self, place: &DispatchTarget) -> bool {
         self.answers.missed(place)
     }
 
@@ -122,14 +130,14 @@ impl Register {
         self.unseen.values().filter(|unseen| self.waits_in_vain(unseen)).count()
     }
 
-    pub(super) fn waits_in_vain(&self, unseen: &Unseen) -> bool {
+    pub(super) fn waits_in_vain(&self, unseen: &UnseenTime) -> bool {
         unseen.places().any(|place| self.answers.is_silent(place))
     }
 
     /// Nothing ran here for this time: everything that ends by the clock ends later.
-    pub fn slept(&mut self, by: Duration, now: Boot) {
+    pub fn slept(&mut self, by: Duration, now: BootInstant) {
         let before = now - by;
-        let open: Vec<(Boot, DispatchId)> =
+        let open: Vec<(BootInstant, DispatchId)> =
             self.doubts.iter().copied().filter(|(until, _)| before < *until).collect();
         for (until, id) in open {
             self.doubts.remove(&(until, id));

@@ -2,33 +2,38 @@
 
 use fencegate_policies::operation::OperationId;
 
-use super::{Shared, admit::durably};
+use super::{PostgresBackend, admit::durably};
 use crate::{
-    arbitration::{Reserving, Right},
-    operation::{Entry, Writing},
-    postgres::Reserve,
-    refused::Refused,
+    arbitration::{OperationLock, ReserveOutcome},
+    operation::{JournalEntry, JournalUpdate},
+    postgres::ReserveReply,
+    refused::AdmitError,
     store::JournalSize,
     time::whole_seconds,
 };
 
-impl Shared {
-    pub(crate) async fn reserve(&self, id: OperationId) -> Result<Reserving, Refused> {
+impl PostgresBackend {
+    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
         match self.told("reserve", self.postgres.reserve(id).await)? {
-            Reserve::Taken(told) => Ok(Reserving::Taken(told)),
+            ReserveReply::Held(told) => Ok(ReserveOutcome::Held(told)),
             // Read after the reservation, so that nobody else can change the entry.
-            Reserve::Yours(held) => {
-                Ok(Reserving::Ours(Right::Shared(held), self.entry(&id).await?.map(Box::new)))
-            }
+            ReserveReply::Acquired(held) => Ok(ReserveOutcome::Acquired(
+                OperationLock::Postgres(held),
+                self.entry(&id).await?.map(Box::new),
+            )),
         }
     }
 
-    pub(crate) async fn record(&self, right: &Right, writing: Writing) -> Result<(), Refused> {
-        let Right::Shared(held) = right else { return Ok(()) };
+    pub(crate) async fn record(
+        &self,
+        right: &OperationLock,
+        writing: JournalUpdate,
+    ) -> Result<(), AdmitError> {
+        let OperationLock::Postgres(held) = right else { return Ok(()) };
         durably(self.told("journal", self.postgres.write(held, writing).await)?)
     }
 
-    pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<Entry>, Refused> {
+    pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
         let id = *id;
         self.reads(move |postgres| async move { postgres.operation(&id).await }).await
     }
@@ -36,14 +41,14 @@ impl Shared {
     pub(crate) async fn by_reference(
         &self,
         reference: &str,
-    ) -> Result<Option<(OperationId, Entry)>, Refused> {
+    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
         let reference = reference.to_owned();
         self.reads(move |postgres| async move { postgres.by_reference(&reference).await }).await
     }
 
     /// Compares the entry's time with the store's time only. Another guard may have written the entry with a time that
     /// is not before the store's, and the store's time is never ahead, so the answer is never "over" too early.
-    pub(crate) async fn may_still_run(&self, entry: &Entry) -> Result<bool, Refused> {
+    pub(crate) async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
         let status = self.postgres.status();
         let longest = self.rules.send_within + status.longest_execution.max(self.rules.max_execution);
         let began = entry.began.unwrap_or(entry.admitted);
@@ -55,11 +60,14 @@ impl Shared {
         self.reads(move |postgres| async move { postgres.may_run(&keys, token).await }).await
     }
 
-    pub(crate) async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, Refused> {
+    pub(crate) async fn unfinished(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
         self.reads(move |postgres| async move { postgres.unfinished(most).await }).await
     }
 
-    pub(crate) async fn forget(&self, id: &OperationId) -> Result<bool, Refused> {
+    pub(crate) async fn forget(&self, id: &OperationId) -> Result<bool, AdmitError> {
         let id = *id;
         self.reads(move |postgres| async move { postgres.forget(&id).await }).await
     }

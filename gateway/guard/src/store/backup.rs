@@ -12,6 +12,6 @@ mod write;
 
 pub(super) use self::{archive::BEGINNING, write::BackupWriter};
 pub use self::{
-    archive::{BackupRow, Header, Kind},
-    reader::{Broken, read, verify},
+    archive::{BackupHeader, BackupRow, RowKind},
+    reader::{BackupFormatError, read, verify},
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
 use serde::{Deserialize, Serialize};
 
-use crate::{operation::Entry, place::Place};
+use crate::{operation::JournalEntry, place::DispatchTarget};
 
 /// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Change {
     Era(u64),
     Operation {
         id: OperationId,
-        entry: Box<Entry>,
+        entry: Box<JournalEntry>,
     },
     ForgetOperation {
         id: OperationId,
@@ -50,8 +50,8 @@ pub enum Change {
         before: u64,
     },
     /// Whole marks for a clean stop. They count only with the marker that is written after them.
-    Whole(WholeMarks),
-    CleanStop(CleanStop),
+    Watermarks(KeyWatermarks),
+    CleanShutdown(CleanShutdown),
 }
 
 /// The durable part of a key's marks.
@@ -69,18 +69,18 @@ impl Epochs {
 
 /// The state that only memory knew, written at an orderly end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CleanStop {
+pub struct CleanShutdown {
     /// Only read: they are written one by one before, see [`Change::Whole`]. A store of format 1 has them here.
     #[serde(default, skip_serializing)]
-    pub marks: Vec<WholeMarks>,
-    pub doubts: Vec<OpenDoubt>,
+    pub marks: Vec<KeyWatermarks>,
+    pub doubts: Vec<UnresolvedExecution>,
     /// What is left of an earlier quarantine.
     pub quarantine: Option<Duration>,
 }
 
 /// The marks of a key with their whole tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WholeMarks {
+pub struct KeyWatermarks {
     pub key: ResourceKey,
     pub write: Option<Token>,
     pub read: Option<Token>,
@@ -88,7 +88,7 @@ pub struct WholeMarks {
 
 /// A dispatch whose end was not seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenDoubt {
+pub struct UnresolvedExecution {
     pub keys: Vec<ResourceKey>,
     pub token: Token,
     pub mode: Mode,
@@ -96,5 +96,5 @@ pub struct OpenDoubt {
     pub remaining: Duration,
     /// Where it was sent, if that is known. Older builds did not write it.
     #[serde(default)]
-    pub place: Option<Place>,
+    pub place: Option<DispatchTarget>,
 }

@@ -21,14 +21,14 @@ use crate::metrics::GuardMetrics;
 
 /// Takes changes from any thread, in order, and says when they are durable.
 #[derive(Clone)]
-pub struct Committer {
-    line: Arc<Line>,
-    durable: watch::Receiver<Durable>,
+pub struct CommitHandle {
+    line: Arc<CommitQueue>,
+    durable: watch::Receiver<Durability>,
 }
 
 #[derive(Default)]
-struct Line {
-    waiting: Mutex<Waiting>,
+struct CommitQueue {
+    waiting: Mutex<QueueState>,
     more: Condvar,
     /// For who waits without a thread.
     asked: Notify,
@@ -38,7 +38,7 @@ struct Line {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     changes: VecDeque<Change>,
     /// The number of the last change in the line.
     last: u64,
@@ -47,7 +47,7 @@ struct Waiting {
 
 /// How far changes are durable.
 #[derive(Debug, Clone)]
-enum Durable {
+enum Durability {
     UpTo(u64),
     Never(Arc<str>),
 }
@@ -55,47 +55,47 @@ enum Durable {
 /// The store has failed. Its contents are not known any more, so nothing that depends on it may go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotDurable(pub Arc<str>);
+pub struct CommitError(pub Arc<str>);
 
 /// Names a moment in the order of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Moment(u64);
+pub struct CommitSeq(u64);
 
 #[cfg(test)]
-impl Moment {
+impl CommitSeq {
     pub(crate) fn numbered(number: u64) -> Self {
         Self(number)
     }
 }
 
 /// The side that commits: on a thread of its own, or turn by turn in the time of a simulation.
-pub struct Commits {
-    line: Arc<Line>,
-    say: watch::Sender<Durable>,
+pub struct CommitLoop {
+    line: Arc<CommitQueue>,
+    say: watch::Sender<Durability>,
     store: Arc<dyn Store>,
     metrics: GuardMetrics,
 }
 
 /// More may be handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum More {
+pub enum MoreChanges {
     Maybe,
     /// The store has failed, or the committer is closed and all of it is committed.
     Never,
 }
 
-impl Committer {
+impl CommitHandle {
     /// Nothing is durable before somebody runs the other side.
-    pub fn before(store: Arc<dyn Store>, metrics: GuardMetrics) -> (Self, Commits) {
-        let line = Arc::<Line>::default();
-        let (say, durable) = watch::channel(Durable::UpTo(0));
-        let commits = Commits { line: line.clone(), say, store, metrics };
+    pub fn before(store: Arc<dyn Store>, metrics: GuardMetrics) -> (Self, CommitLoop) {
+        let line = Arc::<CommitQueue>::default();
+        let (say, durable) = watch::channel(Durability::UpTo(0));
+        let commits = CommitLoop { line: line.clone(), say, store, metrics };
         (Self { line, durable }, commits)
     }
 
     /// Puts changes at the end of the line, and returns their moment. Without changes it returns the moment of the last
     /// one.
-    pub fn submit(&self, changes: Vec<Change>) -> Moment {
+    pub fn submit(&self, changes: Vec<Change>) -> CommitSeq {
         let mut waiting = self.line.lock();
         if !changes.is_empty() {
             waiting.last += 1;
@@ -103,11 +103,11 @@ impl Committer {
             self.line.more.notify_one();
             self.line.asked.notify_one();
         }
-        Moment(waiting.last)
+        CommitSeq(waiting.last)
     }
 
     /// Returns when everything up to `moment` is durable.
-    pub async fn durable(&self, moment: Moment) -> Result<(), NotDurable> {
+    pub async fn durable(&self, moment: CommitSeq) -> Result<(), CommitError> {
         // Read without the lock, so that requests of a known tenure never wait for it.
         let reached = self.line.durable.load(Acquire);
         if reached > 0 && reached >= moment.0 {
@@ -115,24 +115,24 @@ impl Committer {
         }
         let mut durable = self.durable.clone();
         let reached = durable.wait_for(|durable| match durable {
-            Durable::UpTo(last) => *last >= moment.0,
-            Durable::Never(_) => true,
+            Durability::UpTo(last) => *last >= moment.0,
+            Durability::Never(_) => true,
         });
         match reached.await.as_deref() {
-            Ok(Durable::UpTo(_)) => Ok(()),
-            Ok(Durable::Never(why)) => Err(NotDurable(why.clone())),
-            Err(_closed) => Err(NotDurable("the store has been closed".into())),
+            Ok(Durability::UpTo(_)) => Ok(()),
+            Ok(Durability::Never(why)) => Err(CommitError(why.clone())),
+            Err(_closed) => Err(CommitError("the store has been closed".into())),
         }
     }
 
     /// Returns when the store has failed.
-    pub async fn failed(&self) -> NotDurable {
+    pub async fn failed(&self) -> CommitError {
         let mut durable = self.durable.clone();
-        match durable.wait_for(|durable| matches!(durable, Durable::Never(_))).await.as_deref() {
-            Ok(Durable::Never(why)) => NotDurable(why.clone()),
+        match durable.wait_for(|durable| matches!(durable, Durability::Never(_))).await.as_deref() {
+            Ok(Durability::Never(why)) => CommitError(why.clone()),
             // It was closed in order, so the store cannot fail any more.
             _ if self.line.lock().closed => std::future::pending().await,
-            _ => NotDurable("the store's thread has panicked".into()),
+            _ => CommitError("the store's thread has panicked".into()),
         }
     }
 
@@ -144,10 +144,10 @@ impl Committer {
     }
 }
 
-impl Commits {
+impl CommitLoop {
     /// Commits whatever is handed in, until nothing more comes. It blocks its thread.
     pub fn run(self) {
-        while self.turn() == More::Maybe {
+        while self.turn() == MoreChanges::Maybe {
             self.line.waits();
         }
     }
@@ -158,7 +158,7 @@ impl Commits {
     }
 
     /// Commits what is there now, in one transaction.
-    pub fn turn(&self) -> More {
+    pub fn turn(&self) -> MoreChanges {
         let Some((changes, last)) = self.line.taken() else { return self.line.left() };
         failpoint::pass("before_guard_commit");
         let began = Instant::now();
@@ -166,18 +166,18 @@ impl Commits {
             self.line.durable.store(0, Release);
             self.metrics.store_error("commit");
             error!(error = %failed, "guard.store_failed");
-            self.say.send_replace(Durable::Never(failed.to_string().into()));
-            return More::Never;
+            self.say.send_replace(Durability::Never(failed.to_string().into()));
+            return MoreChanges::Never;
         }
         self.metrics.stored("commit", began.elapsed());
         failpoint::pass("after_guard_commit");
         self.line.durable.store(last, Release);
-        self.say.send_replace(Durable::UpTo(last));
+        self.say.send_replace(Durability::UpTo(last));
         self.line.left()
     }
 }
 
-impl Line {
+impl CommitQueue {
     /// All changes that are there, and the number of the last.
     fn taken(&self) -> Option<(Vec<Change>, u64)> {
         let mut waiting = self.lock();
@@ -185,9 +185,9 @@ impl Line {
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
     }
 
-    fn left(&self) -> More {
+    fn left(&self) -> MoreChanges {
         let waiting = self.lock();
-        if waiting.closed && waiting.changes.is_empty() { More::Never } else { More::Maybe }
+        if waiting.closed && waiting.changes.is_empty() { MoreChanges::Never } else { MoreChanges::Maybe }
     }
 
     /// Returns when changes are there, or none will be.
@@ -198,7 +198,7 @@ impl Line {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // A poisoned lock does no harm: the queue is only appended to or drained.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

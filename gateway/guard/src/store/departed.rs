@@ -3,11 +3,11 @@
 use fencegate_policies::key::ResourceKey;
 use serde::{Deserialize, Serialize};
 
-use super::change::{Epochs, WholeMarks};
+use super::change::{Epochs, KeyWatermarks};
 
 /// Where the store of this file was moved to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Departed {
+pub struct MovedMarker {
     /// Names the move; the copy has the same name.
     pub id: String,
     /// The new place, for people.
@@ -16,9 +16,9 @@ pub struct Departed {
 
 /// What the file remembers of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyMarks {
+pub(crate) struct StoredKey {
     pub(crate) key: ResourceKey,
     pub(crate) epochs: Epochs,
     /// Present after an orderly end.
-    pub(crate) whole: Option<WholeMarks>,
+    pub(crate) whole: Option<KeyWatermarks>,
 }

@@ -7,32 +7,32 @@ use fencegate_process::again;
 use rustix::fs::statvfs;
 
 use super::{
-    backup::{Broken, Header},
+    backup::{BackupFormatError, BackupHeader},
     change::Change,
-    remembered::{FORMAT, JournalSize, Remembered},
+    remembered::{FORMAT, JournalSize, RecoveredState},
 };
-use crate::operation::Entry;
+use crate::operation::JournalEntry;
 
 /// Keeps marks and journal over restarts. Changes come from one thread, reads from any.
 pub trait Store: Send + Sync + 'static {
     /// Reads the remembered state. Before it returns it removes the marker of a clean stop for good, because a start
     /// after an unclean end must not find it. The longer of `max_execution` and the remembered one is stored.
-    fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError>;
+    fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError>;
 
     /// All changes are durable when this returns. After an error that is not known of any.
     fn commit(&self, changes: &[Change]) -> Result<(), StoreError>;
 
     /// An operation as it was last committed.
-    fn operation(&self, id: &OperationId) -> Result<Option<Entry>, StoreError>;
+    fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError>;
 
     /// Operations with an unknown outcome, at most `most`.
-    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError>;
+    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError>;
 
     /// Only their ids.
     fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
     /// The operation with this reference, see [`OperationId::reference`].
-    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError>;
+    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError>;
 
     /// Finished operations whose time is over, at most `most`. `now`: in seconds of the store's time.
     fn outlived(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;
@@ -41,21 +41,21 @@ pub trait Store: Send + Sync + 'static {
     fn journal(&self) -> JournalSize;
 
     /// The disk of the store; `None` if the system does not tell.
-    fn disk(&self) -> Option<Disk>;
+    fn disk(&self) -> Option<DiskSpace>;
 
     /// Writes a backup of all that is committed now. Commits go on meanwhile.
-    fn copy(&self, into: &mut dyn io::Write) -> Result<Header, NotCopied>;
+    fn copy(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError>;
 }
 
 /// The sizes of the file system of a store, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskSpace {
     /// Bytes that a program without privileges can still write.
     pub free: u64,
     pub size: u64,
 }
 
-impl Disk {
+impl DiskSpace {
     /// The file system of `path`.
     pub(super) fn below(path: &Path) -> Option<Self> {
         let told = statvfs(path).ok()?;
@@ -68,14 +68,14 @@ impl Disk {
 pub enum StoreError {
     #[error(
         "{path} does not exist; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
-        again::command(again::Of::Guard, "guard --init --floor E --ensemble UUID")
+        again::command(again::CommandTarget::Guard, "guard --init --floor E --ensemble UUID")
     )]
     Missing { path: String },
     #[error("{path} exists already")]
     Exists { path: String },
     #[error(
         "{path} is a backup, and no store; move it aside and make a store of it with `{}`, where POLICY is that of a gateway",
-        again::command(again::Of::Guard, &format!("guard restore {path} --replace --policy POLICY"))
+        again::command(again::CommandTarget::Guard, &format!("guard restore {path} --replace --policy POLICY"))
     )]
     Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]
@@ -98,7 +98,7 @@ pub enum StoreError {
 
 /// Why there is no backup.
 #[derive(Debug, thiserror::Error)]
-pub enum NotCopied {
+pub enum CopyStoreError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The target cannot be written.
@@ -108,9 +108,9 @@ pub enum NotCopied {
 
 /// Why there is no restored store.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRestored {
+pub enum RestoreStoreError {
     #[error(transparent)]
-    Backup(#[from] Broken),
+    Backup(#[from] BackupFormatError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the floor {floor} is below {highest}, which the backup has seen itself")]

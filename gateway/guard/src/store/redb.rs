@@ -24,15 +24,15 @@ use self::tables::{
     OPERATIONS, RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, latest, number, read_entry, read_epochs,
 };
 use super::{
-    AtWork, Change, CleanStop, Departed, Disk, FORMAT, Identity, JournalSize, Remembered, Store, StoreError,
-    WholeMarks,
-    backup::{BEGINNING, Header},
-    durable::NotCopied,
+    ActiveKeys, Change, CleanShutdown, DiskSpace, FORMAT, JournalSize, KeyWatermarks, MovedMarker,
+    RecoveredState, Store, StoreError, StoreIdentity,
+    backup::{BEGINNING, BackupHeader},
+    durable::CopyStoreError,
 };
-use crate::{operation::Entry, wall_clock::wall_clock};
+use crate::{operation::JournalEntry, wall_clock::wall_clock};
 
 /// A redb file. Only one process has it open.
-pub struct Redb {
+pub struct RedbStore {
     database: Database,
     path: String,
     journal: Mutex<JournalSize>,
@@ -42,12 +42,12 @@ pub struct Redb {
 /// anyway.
 const CACHE: usize = 4 << 20;
 
-impl Redb {
+impl RedbStore {
     /// Makes the file, with a floor below which no token will pass.
     ///
     /// # Errors
     /// There is a store already. A store is never replaced silently, because that would forget every mark.
-    pub fn init(path: &Path, identity: &Identity, floor: u64) -> Result<Self, StoreError> {
+    pub fn init(path: &Path, identity: &StoreIdentity, floor: u64) -> Result<Self, StoreError> {
         let store = Self::made(path)?;
         store.write(|write| {
             Tables::open(write)?;
@@ -80,7 +80,7 @@ impl Redb {
         let store = Self::open_wherever(path)?;
         match store.departed()? {
             None => Ok(store),
-            Some(Departed { to, .. }) => Err(StoreError::Moved { path: store.path, to }),
+            Some(MovedMarker { to, .. }) => Err(StoreError::Moved { path: store.path, to }),
         }
     }
 
@@ -115,21 +115,22 @@ impl Redb {
     }
 }
 
-impl Redb {
-    fn identity(&self) -> Result<Identity, StoreError> {
+impl RedbStore {
+    fn identity(&self) -> Result<StoreIdentity, StoreError> {
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;
         let single = read.open_table(SINGLE).map_err(|error| self.bad(error))?;
         let value = single.get(IDENTITY).map_err(|error| self.bad(error))?;
         let value = value.ok_or_else(|| self.bad("it has no identity"))?;
-        let identity: Identity = serde_json::from_slice(value.value()).map_err(|error| self.bad(error))?;
+        let identity: StoreIdentity =
+            serde_json::from_slice(value.value()).map_err(|error| self.bad(error))?;
         if identity.format > FORMAT && identity.format != GONE {
             return Err(StoreError::Newer { path: self.path.clone(), found: identity.format });
         }
-        Ok(Identity { format: FORMAT, ..identity })
+        Ok(StoreIdentity { format: FORMAT, ..identity })
     }
 
     /// All single values; without marks and operations.
-    pub(crate) fn beginning(&self) -> Result<Remembered, StoreError> {
+    pub(crate) fn beginning(&self) -> Result<RecoveredState, StoreError> {
         let identity = self.identity()?;
         self.write(|write| Tables::open(write).map(drop))?;
         let (mut remembered, clean_stop) = self.read(|read| {
@@ -138,12 +139,12 @@ impl Redb {
                 |name: &str| Ok::<_, redb::Error>(single.get(name)?.map(|value| value.value().to_vec()));
             let single_number = |name| Ok::<_, redb::Error>(value(name)?.map(|value| number(&value)));
             let at_work = match value(LIST)?.as_deref() {
-                Some(LISTED) => AtWork::Keys(Vec::new()),
-                Some(NEW) => AtWork::NewStore,
-                Some(RESTORED) => AtWork::Restored,
-                _ => AtWork::NotListed,
+                Some(LISTED) => ActiveKeys::Keys(Vec::new()),
+                Some(NEW) => ActiveKeys::NewStore,
+                Some(RESTORED) => ActiveKeys::Restored,
+                _ => ActiveKeys::NotListed,
             };
-            let remembered = Remembered {
+            let remembered = RecoveredState {
                 identity,
                 floor: single_number(FLOOR)?.unwrap_or_default(),
                 era: single_number(ERA)?.unwrap_or_default(),
@@ -160,13 +161,13 @@ impl Redb {
             };
             Ok((remembered, value(CLEAN_STOP)?))
         })?;
-        let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanStop>(&json)).transpose();
+        let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanShutdown>(&json)).transpose();
         remembered.clean_stop = clean_stop.map_err(|error| self.bad(error))?;
         Ok(remembered)
     }
 
     /// Reads the marks, after an orderly end with whole tokens, and the keys at work.
-    fn keys(&self, remembered: &mut Remembered) -> Result<(), StoreError> {
+    fn keys(&self, remembered: &mut RecoveredState) -> Result<(), StoreError> {
         let bad = |error: &dyn fmt::Display| self.bad(error);
         let key =
             |text: &str| ResourceKey::parse(text).map_err(|error| self.bad(format!("`{text}`: {error}")));
@@ -177,7 +178,7 @@ impl Redb {
             let epochs = read_epochs(epochs.value()).ok_or_else(|| self.bad("marks have another length"))?;
             remembered.marks.insert(key(text.value())?, epochs);
         }
-        if let AtWork::Keys(keys) = &mut remembered.at_work {
+        if let ActiveKeys::Keys(keys) = &mut remembered.at_work {
             let table = read.open_table(AT_WORK).map_err(|error| bad(&error))?;
             for row in table.iter().map_err(|error| bad(&error))? {
                 keys.push(key(row.map_err(|error| bad(&error))?.0.value())?);
@@ -188,14 +189,18 @@ impl Redb {
         for row in whole.iter().map_err(|error| bad(&error))? {
             let (text, marks) = row.map_err(|error| bad(&error))?;
             let (write, read) = serde_json::from_slice(marks.value()).map_err(|error| bad(&error))?;
-            stop.marks.push(WholeMarks { key: key(text.value())?, write, read });
+            stop.marks.push(KeyWatermarks { key: key(text.value())?, write, read });
         }
         Ok(())
     }
 
     /// Adds the values that later builds have introduced, and removes the marker of an orderly end, which counts only
     /// once.
-    fn take_over(&self, remembered: &Remembered, max_execution: Duration) -> Result<JournalSize, StoreError> {
+    fn take_over(
+        &self,
+        remembered: &RecoveredState,
+        max_execution: Duration,
+    ) -> Result<JournalSize, StoreError> {
         self.write(|write| {
             let mut tables = Tables::open(write)?;
             let identity = serde_json::to_vec(&remembered.identity).expect("plain fields serialise");
@@ -211,13 +216,13 @@ impl Redb {
         })
     }
 
-    fn entry(&self, written: &[u8]) -> Result<Entry, StoreError> {
+    fn entry(&self, written: &[u8]) -> Result<JournalEntry, StoreError> {
         read_entry(written).ok_or_else(|| self.bad("an operation is damaged"))
     }
 }
 
-impl Store for Redb {
-    fn load(&self, max_execution: Duration) -> Result<Remembered, StoreError> {
+impl Store for RedbStore {
+    fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
         let mut remembered = self.beginning()?;
         self.keys(&mut remembered)?;
         self.set_journal(self.take_over(&remembered, max_execution)?);
@@ -234,7 +239,7 @@ impl Store for Redb {
         Ok(())
     }
 
-    fn operation(&self, id: &OperationId) -> Result<Option<Entry>, StoreError> {
+    fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError> {
         let written = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
             Ok(table.get(id.bytes().as_slice())?.map(|value| value.value().to_vec()))
@@ -250,7 +255,7 @@ impl Store for Redb {
         })
     }
 
-    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, Entry)>, StoreError> {
+    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
         let found = self.read(|read| {
             let (rows, operations) = (read.open_table(UNFINISHED)?, read.open_table(OPERATIONS)?);
             let mut found = Vec::new();
@@ -266,7 +271,7 @@ impl Store for Redb {
         found.into_iter().filter_map(known).map(|(id, entry)| Ok((id, entry?))).collect()
     }
 
-    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, Entry)>, StoreError> {
+    fn by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
         let Some((first, last)) = OperationId::range(reference) else { return Ok(None) };
         let found = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
@@ -293,16 +298,16 @@ impl Store for Redb {
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn disk(&self) -> Option<Disk> {
-        Disk::below(Path::new(&self.path))
+    fn disk(&self) -> Option<DiskSpace> {
+        DiskSpace::below(Path::new(&self.path))
     }
 
-    fn copy(&self, into: &mut dyn Write) -> Result<Header, NotCopied> {
+    fn copy(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
         self.copied(into)
     }
 }
 
-impl Redb {
+impl RedbStore {
     /// Turns the store into one of an older build: without list of keys at work, without store's time, and without
     /// journal size.
     #[cfg(test)]

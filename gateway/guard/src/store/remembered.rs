@@ -6,11 +6,11 @@ use fencegate_policies::key::ResourceKey;
 use fencegate_process::randomness::{Guid, Randomness};
 use serde::{Deserialize, Serialize};
 
-use super::change::{CleanStop, Epochs};
+use super::change::{CleanShutdown, Epochs};
 
 /// The identity of a store, made once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct StoreIdentity {
     /// Version of the written form.
     pub format: u32,
     /// Names the store: guards of one upstream announce the same.
@@ -19,7 +19,7 @@ pub struct Identity {
     pub ensemble: String,
 }
 
-impl Identity {
+impl StoreIdentity {
     /// The identity of a new store.
     pub fn new(ensemble: &str, randomness: &dyn Randomness) -> Self {
         Self { format: FORMAT, store: Guid::new(randomness).to_string(), ensemble: ensemble.to_owned() }
@@ -32,8 +32,8 @@ pub const FORMAT: u32 = 2;
 
 /// Everything that a guard begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
-    pub identity: Identity,
+pub struct RecoveredState {
+    pub identity: StoreIdentity,
     pub floor: u64,
     pub era: u64,
     /// The store's time at its last write, in seconds.
@@ -41,12 +41,12 @@ pub struct Remembered {
     /// The longest `max_execution` of executions that may run; `None` if it was never written.
     pub max_execution: Option<Duration>,
     pub marks: HashMap<ResourceKey, Epochs>,
-    pub at_work: AtWork,
+    pub at_work: ActiveKeys,
     /// `None` unless the last end was orderly.
-    pub clean_stop: Option<CleanStop>,
+    pub clean_stop: Option<CleanShutdown>,
 }
 
-impl Remembered {
+impl RecoveredState {
     /// The length of the quarantine, on the keys of the list, or on every key if there is no list. `None` after an
     /// orderly end that left no quarantine.
     pub(crate) fn closed_for(&self, max_execution: Duration) -> Option<Duration> {
@@ -60,7 +60,7 @@ impl Remembered {
 
 /// The keys that may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AtWork {
+pub enum ActiveKeys {
     /// Not known: the store is new, and there may have been another guard.
     NewStore,
     /// Not known: the store was made from a backup.

@@ -9,14 +9,14 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token}
 
 use super::*;
 use crate::{
-    operation::{Entry, Kept, State},
+    operation::{JournalEntry, State, StoredResponse},
     wall_clock::wall_clock,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn identity() -> Identity {
-    Identity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() }
+fn identity() -> StoreIdentity {
+    StoreIdentity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() }
 }
 
 fn key(text: &str) -> ResourceKey {
@@ -27,8 +27,8 @@ fn mark(text: &str, write: u64) -> Change {
     Change::Mark { key: key(text), epochs: Epochs { write: Some(write), read: None } }
 }
 
-fn entry(state: State) -> Entry {
-    Entry {
+fn entry(state: State) -> JournalEntry {
+    JournalEntry {
         format: FORMAT,
         fingerprint: "ab".repeat(32),
         keys: vec![key("a")],
@@ -48,24 +48,24 @@ fn entry(state: State) -> Entry {
 fn what_was_committed_is_there_after_it_is_opened_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
-    let whole = WholeMarks { key: key("a"), write: Token::new(7, 1, 3).ok(), read: None };
+    let whole = KeyWatermarks { key: key("a"), write: Token::new(7, 1, 3).ok(), read: None };
     {
-        let store = Redb::init(&path, &identity(), 5).expect("a new store");
+        let store = RedbStore::init(&path, &identity(), 5).expect("a new store");
         store.commit(&[mark("a", 7), mark("b", 8), Change::Floor(6)]).expect("written");
         store.commit(&[Change::Forget { key: key("b") }, Change::Era(2)]).expect("written");
         store.commit(&[Change::AtWork { key: key("a") }, Change::AtWork { key: key("c") }]).expect("written");
         store.commit(&[Change::AtRest { key: key("c") }, Change::AtWorkListed]).expect("written");
         store.commit(&[Change::MaxExecution(SECOND), Change::Time(77)]).expect("written");
-        store.commit(&[Change::Whole(whole.clone())]).expect("written");
-        store.commit(&[Change::CleanStop(CleanStop::default())]).expect("written");
+        store.commit(&[Change::Watermarks(whole.clone())]).expect("written");
+        store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
     }
-    let store = Redb::open(&path).expect("there");
+    let store = RedbStore::open(&path).expect("there");
     let remembered = store.load(SECOND * 2).expect("readable");
     assert_eq!((remembered.floor, remembered.era, &remembered.identity), (6, 2, &identity()));
     assert_eq!(remembered.marks, HashMap::from([(key("a"), Epochs { write: Some(7), read: None })]));
-    assert_eq!(remembered.clean_stop, Some(CleanStop { marks: vec![whole], ..CleanStop::default() }));
+    assert_eq!(remembered.clean_stop, Some(CleanShutdown { marks: vec![whole], ..CleanShutdown::default() }));
     assert_eq!((remembered.time, remembered.max_execution), (77, Some(SECOND)));
-    assert_eq!(remembered.at_work, AtWork::Keys(vec![key("a")]));
+    assert_eq!(remembered.at_work, ActiveKeys::Keys(vec![key("a")]));
     let again = store.load(SECOND).expect("readable");
     assert_eq!(again.clean_stop, None, "the marker counts once");
     assert_eq!(again.max_execution, Some(SECOND * 2), "the longer one: it may have sent something");
@@ -75,9 +75,9 @@ fn what_was_committed_is_there_after_it_is_opened_again() {
 fn a_store_is_never_made_anew_silently() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
-    assert!(matches!(Redb::open(&path), Err(StoreError::Missing { .. })));
-    drop(Redb::init(&path, &identity(), 5).expect("a new store"));
-    assert!(matches!(Redb::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
+    assert!(matches!(RedbStore::open(&path), Err(StoreError::Missing { .. })));
+    drop(RedbStore::init(&path, &identity(), 5).expect("a new store"));
+    assert!(matches!(RedbStore::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
     let mode = fs::metadata(&path).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "answers are kept in it");
 }
@@ -88,20 +88,20 @@ fn a_store_is_not_made_where_a_link_leads() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, elsewhere) = (folder.path().join("guard.redb"), folder.path().join("elsewhere"));
     symlink(&elsewhere, &path).expect("a folder of our own");
-    assert!(matches!(Redb::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
+    assert!(matches!(RedbStore::init(&path, &identity(), 5), Err(StoreError::Exists { .. })));
     assert!(!elsewhere.exists());
 }
 
 #[test]
 fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+    let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let id = OperationId::of([3; 32]);
     store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
     assert_eq!(store.unfinished(9).expect("readable").len(), 1);
     assert!(store.outlived(u64::MAX, 9).expect("readable").is_empty());
     let body = Some(bytes::Bytes::from_static(b"{\"a\": 1}\0"));
-    let kept = Kept { status: 201, fields: vec![("location".into(), "/x".into())], body };
+    let kept = StoredResponse { status: 201, fields: vec![("location".into(), "/x".into())], body };
     let done = entry(State::Done { at: 200, answer: Some(kept) });
     store.commit(&[Change::Operation { id, entry: done.clone().into() }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), Some(done));
@@ -129,13 +129,17 @@ fn an_operation_is_found_until_it_is_outlived_and_never_forgotten_while_unknown(
 #[test]
 fn whole_marks_without_their_marker_count_for_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+    let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let whole = |dispatch| {
-        Change::Whole(WholeMarks { key: key("a"), write: Token::new(7, 1, dispatch).ok(), read: None })
+        Change::Watermarks(KeyWatermarks {
+            key: key("a"),
+            write: Token::new(7, 1, dispatch).ok(),
+            read: None,
+        })
     };
     store.commit(&[mark("a", 7), whole(3)]).expect("written");
     assert_eq!(store.load(SECOND).expect("readable").clean_stop, None);
-    store.commit(&[Change::CleanStop(CleanStop::default())]).expect("written");
+    store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
     let stop = store.load(SECOND).expect("readable").clean_stop.expect("left in order");
     assert_eq!(stop.marks, []);
 }
@@ -144,14 +148,14 @@ fn whole_marks_without_their_marker_count_for_nothing() {
 fn a_store_of_an_older_build_has_no_list_of_keys_at_work_and_becomes_one_of_this_build() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
-    let older = Identity { format: 1, ..identity() };
-    let store = Redb::init(&path, &older, 5).expect("a new store");
-    assert_eq!(store.load(SECOND).expect("readable").at_work, AtWork::NewStore);
+    let older = StoreIdentity { format: 1, ..identity() };
+    let store = RedbStore::init(&path, &older, 5).expect("a new store");
+    assert_eq!(store.load(SECOND).expect("readable").at_work, ActiveKeys::NewStore);
     store.as_of_format_1().expect("written");
     let id = OperationId::of([3; 32]);
     store.commit(&[Change::Operation { id, entry: entry(State::Admitted).into() }]).expect("written");
     let remembered = store.load(SECOND).expect("readable");
-    assert_eq!((remembered.at_work, remembered.identity.format), (AtWork::NotListed, FORMAT));
+    assert_eq!((remembered.at_work, remembered.identity.format), (ActiveKeys::NotListed, FORMAT));
     assert_eq!((store.journal().entries, store.journal().bytes > 100), (1, true));
 }
 
@@ -162,12 +166,12 @@ fn the_time_of_a_store_of_an_older_build_begins_where_its_journal_ends_and_not_a
     // The older build's clock was a day slow, or a day fast, compared with the clock of now.
     for newest in [now - DAY, now + DAY] {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+        let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
         let done = State::Done { at: newest - 9, answer: None };
         let entries =
             [(3, newest - 10, done), (4, newest, State::Admitted), (5, newest - 20, State::Admitted)];
         for (number, admitted, state) in entries {
-            let entry = Entry { admitted, began: None, ..entry(state) }.into();
+            let entry = JournalEntry { admitted, began: None, ..entry(state) }.into();
             let id = OperationId::of([number; 32]);
             store.commit(&[Change::Operation { id, entry }]).expect("written");
         }
@@ -182,7 +186,7 @@ fn the_time_of_a_store_of_an_older_build_begins_where_its_journal_ends_and_not_a
         assert_eq!(store.load(SECOND).expect("readable").time, newest, "written down");
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+    let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     assert!(store.load(SECOND).expect("readable").time >= now, "without a journal");
 }
 

@@ -6,15 +6,15 @@ use std::{
 };
 
 use super::*;
-use crate::waiter::Waiting;
+use crate::waiter::Waiter;
 
 /// Longer than any test: whoever waits for so long is found out by the limit of [`soon`].
 const LONG: Duration = Duration::from_secs(60);
 
 /// A client that has gone away.
-struct Gone;
+struct DisconnectedClient;
 
-impl Waiting for Gone {
+impl Waiter for DisconnectedClient {
     async fn gone(&mut self) {}
 }
 
@@ -28,24 +28,24 @@ async fn soon<T>(happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG / 4, happens).await.expect("soon")
 }
 
-fn text_of(site: &Site) -> String {
+fn text_of(site: &TestSite) -> String {
     String::from_utf8(site.families.text()).expect("text")
 }
 
 async fn admitted(
-    site: &Site,
+    site: &TestSite,
     claim: Claim,
     patience: Duration,
-    mut client: impl Waiting,
-) -> Result<Execution, refused::Refused> {
-    soon(site.guard.admit(claim, None, &mut Patience::new(&mut client, patience))).await
+    mut client: impl Waiter,
+) -> Result<Execution, refused::AdmitError> {
+    soon(site.guard.admit(claim, None, &mut WaitLimit::new(&mut client, patience))).await
 }
 
 #[tokio::test]
 async fn the_next_tenure_begins_when_the_dispatch_before_it_is_over() {
     let site = site("");
-    let first = admitted(&site, Site::claim("a", 50), LONG, Staying).await.expect("the newest");
-    let mut next = Box::pin(admitted(&site, Site::claim("a", 51), LONG, Staying));
+    let first = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
+    let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
     assert!(is_waiting(&mut next));
     first.answered(answer(200, None)).await.expect("known");
     next.await.expect("the newest").answered(answer(200, None)).await.expect("known");
@@ -53,8 +53,8 @@ async fn the_next_tenure_begins_when_the_dispatch_before_it_is_over() {
     // The second one was counted after its wait.
     assert!(text.contains(r#"guard_decisions_total{decision="admit_new_tenure"} 2"#), "{text}");
     // A further dispatch of the same tenure.
-    let more = Claim { token: Token::new(51, 1, 2).expect("small"), ..Site::claim("a", 51) };
-    admitted(&site, more, LONG, Staying).await.expect("the newest");
+    let more = Claim { token: Token::new(51, 1, 2).expect("small"), ..TestSite::claim("a", 51) };
+    admitted(&site, more, LONG, AlwaysWaiting).await.expect("the newest");
     let text = text_of(&site);
     assert!(text.contains(r#"guard_decisions_total{decision="admit"} 1"#), "{text}");
 }
@@ -62,17 +62,17 @@ async fn the_next_tenure_begins_when_the_dispatch_before_it_is_over() {
 #[tokio::test]
 async fn who_has_waited_long_enough_or_is_gone_is_refused_as_busy() {
     let site = site("");
-    let _running = admitted(&site, Site::claim("a", 50), LONG, Staying).await.expect("the newest");
-    let refused = admitted(&site, Site::claim("a", 51), Duration::ZERO, Staying).await;
-    assert_eq!(refused.err(), Some(refused::Refused::Busy));
-    let refused = admitted(&site, Site::claim("a", 52), LONG, Gone).await;
-    assert_eq!(refused.err(), Some(refused::Refused::Busy));
+    let _running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
+    let refused = admitted(&site, TestSite::claim("a", 51), Duration::ZERO, AlwaysWaiting).await;
+    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
+    let refused = admitted(&site, TestSite::claim("a", 52), LONG, DisconnectedClient).await;
+    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
 }
 
 /// A site with an execution of key `a` that is in doubt for so long.
-async fn in_doubt(left: Duration) -> Site {
+async fn in_doubt(left: Duration) -> TestSite {
     let site = site("");
-    let running = admitted(&site, Site::claim("a", 50), LONG, Staying).await.expect("the newest");
+    let running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
     let longest = site.guard.rules.max_execution;
     site.clock.go(longest);
     let last = site.guard.now() - (longest - left);
@@ -84,16 +84,17 @@ async fn in_doubt(left: Duration) -> Site {
 async fn who_would_not_wait_for_the_end_of_a_doubt_is_refused_at_once() {
     let left = Duration::from_secs(30);
     let site = in_doubt(left).await;
-    let refused = admitted(&site, Site::claim("a", 51), left - Duration::from_secs(1), Staying).await;
+    let refused =
+        admitted(&site, TestSite::claim("a", 51), left - Duration::from_secs(1), AlwaysWaiting).await;
     let until = site.guard.now() + left;
-    assert_eq!(refused.err(), Some(refused::Refused::InDoubt { until }));
+    assert_eq!(refused.err(), Some(refused::AdmitError::InDoubt { until }));
 }
 
 #[tokio::test]
 async fn who_would_wait_for_the_end_of_a_doubt_is_let_in_then() {
     let left = Duration::from_millis(50);
     let site = in_doubt(left).await;
-    let mut next = Box::pin(admitted(&site, Site::claim("a", 51), LONG, Staying));
+    let mut next = Box::pin(admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting));
     assert!(is_waiting(&mut next));
     site.clock.go(left);
     next.await.expect("the doubt is over");
@@ -102,36 +103,36 @@ async fn who_would_wait_for_the_end_of_a_doubt_is_let_in_then() {
 #[tokio::test]
 async fn a_guard_that_only_observes_lets_a_stale_dispatch_in_and_keeps_the_mark() {
     let site = site("");
-    let newer = admitted(&site, Site::claim("a", 51), LONG, Staying).await.expect("the newest");
+    let newer = admitted(&site, TestSite::claim("a", 51), LONG, AlwaysWaiting).await.expect("the newest");
     newer.answered(answer(200, None)).await.expect("known");
-    let stale = site.guard.let_pass(Site::claim("a", 50)).await.expect("let in");
+    let stale = site.guard.let_pass(TestSite::claim("a", 50)).await.expect("let in");
     assert!(text_of(&site).contains("guard_in_flight 1"), "{}", text_of(&site));
-    let refused = admitted(&site, Site::claim("a", 50), LONG, Staying).await;
-    assert!(matches!(refused.err(), Some(refused::Refused::Stale { newest }) if newest.number() == 51));
+    let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
+    assert!(matches!(refused.err(), Some(refused::AdmitError::Stale { newest }) if newest.number() == 51));
     // It counts like any other.
-    let refused = admitted(&site, Site::claim("a", 52), Duration::ZERO, Staying).await;
-    assert_eq!(refused.err(), Some(refused::Refused::Busy));
+    let refused = admitted(&site, TestSite::claim("a", 52), Duration::ZERO, AlwaysWaiting).await;
+    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
     stale.answered(answer(200, None)).await.expect("known");
-    admitted(&site, Site::claim("a", 53), LONG, Staying).await.expect("free");
+    admitted(&site, TestSite::claim("a", 53), LONG, AlwaysWaiting).await.expect("free");
 }
 
 /// A token that was announced and refused stays announced: its journal entry is not written, its mark is.
 #[tokio::test]
 async fn a_claim_that_waits_in_vain_leaves_its_mark_and_no_operation() {
     let site = site("");
-    let running = admitted(&site, Site::claim("a", 50), LONG, Staying).await.expect("the newest");
-    let claim = Site::claim("a", 51);
-    let mut client = Staying;
-    let mut patience = Patience::new(&mut client, Duration::ZERO);
-    let Ok(Found::New(reserved)) = site.guard.find(wanted(1, 60, &claim), &mut patience).await else {
+    let running = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await.expect("the newest");
+    let claim = TestSite::claim("a", 51);
+    let mut client = AlwaysWaiting;
+    let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
+    let Ok(JournalLookup::New(reserved)) = site.guard.find(wanted(1, 60, &claim), &mut patience).await else {
         panic!("it is new")
     };
     let refused = site.guard.admit(claim, Some(reserved), &mut patience).await;
-    assert_eq!(refused.err(), Some(refused::Refused::Busy));
+    assert_eq!(refused.err(), Some(refused::AdmitError::Busy));
     assert!(!site.is_known(1));
     running.answered(answer(200, None)).await.expect("known");
-    let refused = admitted(&site, Site::claim("a", 50), LONG, Staying).await;
-    assert!(matches!(refused.err(), Some(refused::Refused::Stale { newest }) if newest.number() == 51));
+    let refused = admitted(&site, TestSite::claim("a", 50), LONG, AlwaysWaiting).await;
+    assert!(matches!(refused.err(), Some(refused::AdmitError::Stale { newest }) if newest.number() == 51));
     // The operation is not reserved any more.
     site.done(1, 60).await.expect("done");
 }
@@ -144,8 +145,9 @@ async fn a_time_in_which_nobody_ran_ends_no_doubt() {
     alone.looks_regularly();
     site.clock.go_after_next_reading(Duration::from_secs(60));
     alone.rest();
-    let left = |site: &Site| site.alone().doubts().first().map(|doubt| doubt.until.since(site.guard.now()));
+    let left =
+        |site: &TestSite| site.alone().doubts().first().map(|doubt| doubt.until.since(site.guard.now()));
     assert_eq!(left(&site), Some(Duration::from_secs(20)));
-    let refused = admitted(&site, Site::claim("a", 51), Duration::ZERO, Staying).await;
-    assert!(matches!(refused.err(), Some(refused::Refused::InDoubt { .. })));
+    let refused = admitted(&site, TestSite::claim("a", 51), Duration::ZERO, AlwaysWaiting).await;
+    assert!(matches!(refused.err(), Some(refused::AdmitError::InDoubt { .. })));
 }

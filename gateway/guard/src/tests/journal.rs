@@ -25,10 +25,10 @@ async fn an_operation_is_forgotten_after_time_that_was_seen_to_pass_and_not_when
 #[tokio::test]
 async fn a_no_of_the_upstream_counts_when_time_has_passed_and_not_when_a_wall_clock_says_so() {
     let site = site("");
-    let claim = Site::claim("a", 50);
-    let mut client = Staying;
-    let mut patience = Patience::new(&mut client, Duration::from_secs(1));
-    let Ok(Found::New(reserved)) = site.guard.find(wanted(1, 60, &claim), &mut patience).await else {
+    let claim = TestSite::claim("a", 50);
+    let mut client = AlwaysWaiting;
+    let mut patience = WaitLimit::new(&mut client, Duration::from_secs(1));
+    let Ok(JournalLookup::New(reserved)) = site.guard.find(wanted(1, 60, &claim), &mut patience).await else {
         panic!("it is new")
     };
     let running = site.guard.admit(claim, Some(reserved), &mut patience).await.expect("the newest");
@@ -48,7 +48,7 @@ async fn a_no_of_the_upstream_counts_no_part_of_a_second_too_early() {
     let longest = site.guard.rules.max_execution + site.guard.rules.send_within;
     // Moves the clock to 0.9 s, so that the next whole second of the store's time is near.
     site.clock.go(Duration::from_millis(900));
-    let entry = Entry { state: operation::State::Admitted, ..finished(site.alone().time()) };
+    let entry = JournalEntry { state: operation::State::Admitted, ..finished(site.alone().time()) };
     site.clock.go(longest - Duration::from_millis(1));
     assert!(site.guard.may_still_run(&entry).await.expect("readable"), "a millisecond is left of it");
     site.clock.go(Duration::from_secs(1));
@@ -69,8 +69,8 @@ async fn everything_that_is_outlived_is_forgotten_in_one_sweep_and_in_batches() 
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
 }
 
-fn finished(at: u64) -> Entry {
-    Entry {
+fn finished(at: u64) -> JournalEntry {
+    JournalEntry {
         format: 1,
         fingerprint: "ab".repeat(32),
         keys: vec![ResourceKey::parse("a").expect("a key")],
@@ -96,7 +96,7 @@ async fn a_full_journal_takes_no_new_operation_until_old_ones_have_left_it() {
             Err(refused) => break refused,
         }
     };
-    assert!(matches!(refused, refused::Refused::JournalFull { most: 1024, .. }), "{refused:?}");
+    assert!(matches!(refused, refused::AdmitError::JournalFull { most: 1024, .. }), "{refused:?}");
     assert_eq!((refused.word().as_str(), refused.decision()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
     site.clock.go(Duration::from_secs(62));
@@ -119,7 +119,7 @@ async fn bodies_of_answers_take_half_of_the_journal_and_leave_the_rest_to_operat
     let last = site.replayed(taken - 1, 60).await;
     assert_eq!((last.status, last.body), (200, None));
     let refused = site.done_with(taken, 60, Some(&body)).await;
-    assert!(matches!(refused, Err(refused::Refused::JournalFull { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(refused::AdmitError::JournalFull { .. })), "{refused:?}");
     site.clock.go(Duration::from_secs(62));
     site.alone().sweep().await.expect("a sound store");
     site.done_with(taken, 60, Some(&body)).await.expect("there is room");

@@ -1,26 +1,27 @@
 //! What a repeat of an operation is told, and what people can do about operations with an unknown outcome.
 
 use super::*;
-use crate::{journal::Taken, operation::Resolution, reserve::Reservation};
+use crate::{journal::TakeOutcome, operation::Resolution, reserve::Reservation};
 
 const KEEP: u64 = 60;
 
 /// What the journal says of a request that does not wait.
-async fn found(site: &Site, wanted: Wanted) -> Result<Found, refused::Refused> {
-    let mut client = Staying;
-    site.guard.find(wanted, &mut Patience::new(&mut client, Duration::ZERO)).await
+async fn found(site: &TestSite, wanted: OperationRequest) -> Result<JournalLookup, refused::AdmitError> {
+    let mut client = AlwaysWaiting;
+    site.guard.find(wanted, &mut WaitLimit::new(&mut client, Duration::ZERO)).await
 }
 
 /// The request that is the operation of this number.
-fn asks(number: u64) -> Wanted {
-    wanted(number, KEEP, &Site::claim("a", 100_000))
+fn asks(number: u64) -> OperationRequest {
+    wanted(number, KEEP, &TestSite::claim("a", 100_000))
 }
 
-async fn admitted(site: &Site, number: u64) -> Execution {
-    let claim = Site::claim("a", 100 + number);
-    let mut client = Staying;
-    let mut patience = Patience::new(&mut client, Duration::ZERO);
-    let Ok(Found::New(reserved)) = site.guard.find(wanted(number, KEEP, &claim), &mut patience).await else {
+async fn admitted(site: &TestSite, number: u64) -> Execution {
+    let claim = TestSite::claim("a", 100 + number);
+    let mut client = AlwaysWaiting;
+    let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
+    let Ok(JournalLookup::New(reserved)) = site.guard.find(wanted(number, KEEP, &claim), &mut patience).await
+    else {
         panic!("{number} is known")
     };
     assert_eq!(reserved.reference(), id(number).reference());
@@ -28,17 +29,17 @@ async fn admitted(site: &Site, number: u64) -> Execution {
 }
 
 /// The outcome of the operation is unknown. Its key is not in doubt.
-async fn left_unknown(site: &Site, number: u64) {
+async fn left_unknown(site: &TestSite, number: u64) {
     admitted(site, number).await.answered(answer(502, None)).await.expect("nothing to write");
 }
 
-async fn unfinished(site: &Site) -> Vec<OperationId> {
+async fn unfinished(site: &TestSite) -> Vec<OperationId> {
     let all = site.guard.unfinished(10).await.expect("readable");
     all.into_iter().map(|(id, _)| id).collect()
 }
 
 /// As the gauge of unknown operations has it.
-fn unknown(site: &Site) -> usize {
+fn unknown(site: &TestSite) -> usize {
     site.guard.count();
     let text = String::from_utf8(site.families.text()).expect("text");
     let line = text.lines().find(|line| line.starts_with("fencegate_operations_unknown")).expect("a gauge");
@@ -51,26 +52,26 @@ async fn a_name_that_was_used_for_another_request_is_refused() {
     site.done(1, KEEP).await.expect("done");
     let mut other_body = asks(1);
     other_body.operation.fingerprint = Fingerprint::of([2; 32]);
-    let other_key = Wanted { keys: Site::claim("b", 1).keys, ..asks(1) };
+    let other_key = OperationRequest { keys: TestSite::claim("b", 1).keys, ..asks(1) };
     for other in [other_body, other_key] {
-        assert_eq!(found(&site, other).await.err(), Some(refused::Refused::Mismatch));
+        assert_eq!(found(&site, other).await.err(), Some(refused::AdmitError::Mismatch));
     }
-    assert!(matches!(found(&site, asks(1)).await, Ok(Found::Done(kept)) if kept.status == 200));
+    assert!(matches!(found(&site, asks(1)).await, Ok(JournalLookup::Done(kept)) if kept.status == 200));
 }
 
 #[tokio::test]
 async fn an_operation_is_in_progress_until_it_ends_and_unknown_if_nobody_knows_how() {
     let site = site("");
     let running = admitted(&site, 1).await;
-    assert_eq!(found(&site, asks(1)).await.err(), Some(refused::Refused::InProgress));
+    assert_eq!(found(&site, asks(1)).await.err(), Some(refused::AdmitError::InProgress));
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![], 0), "it is running");
     running.answered(answer(502, None)).await.expect("nothing to write");
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![id(1)], 1));
-    let Ok(Found::Unknown(_reserved, entry)) = found(&site, asks(1)).await else { panic!("unknown") };
+    let Ok(JournalLookup::Unknown(_reserved, entry)) = found(&site, asks(1)).await else { panic!("unknown") };
     assert_eq!(entry.state, operation::State::Admitted);
     // Whoever has it in hand may end it.
     assert_eq!(unfinished(&site).await, vec![]);
-    assert!(matches!(site.guard.take_unfinished(id(1)).await, Ok(Taken::InHand)));
+    assert!(matches!(site.guard.take_unfinished(id(1)).await, Ok(TakeOutcome::InProgress)));
 }
 
 #[tokio::test]
@@ -81,7 +82,7 @@ async fn what_was_not_taken_up_or_not_sent_may_run_again() {
     admitted(&site, 2).await.unsent().await.expect("written");
     assert!(!site.is_known(2));
     for number in [1, 2] {
-        assert!(matches!(found(&site, asks(number)).await, Ok(Found::New(_))));
+        assert!(matches!(found(&site, asks(number)).await, Ok(JournalLookup::New(_))));
     }
 }
 
@@ -93,16 +94,20 @@ async fn an_operator_resolves_what_is_unknown_and_nothing_else() {
     }
     site.done(3, KEEP).await.expect("done");
     for settled in [3, 4] {
-        assert!(matches!(site.guard.take_unfinished(id(settled)).await, Ok(Taken::Settled)));
+        assert!(matches!(site.guard.take_unfinished(id(settled)).await, Ok(TakeOutcome::Settled)));
     }
-    let Ok(Taken::Yours(done, entry)) = site.guard.take_unfinished(id(1)).await else { panic!("unknown") };
+    let Ok(TakeOutcome::Taken(done, entry)) = site.guard.take_unfinished(id(1)).await else {
+        panic!("unknown")
+    };
     done.resolve_done(&entry, Resolution::Operator).await.expect("written");
-    assert!(matches!(found(&site, asks(1)).await, Ok(Found::DoneUnseen)));
-    let Ok(Taken::Yours(not_done, _)) = site.guard.take_unfinished(id(2)).await else { panic!("unknown") };
+    assert!(matches!(found(&site, asks(1)).await, Ok(JournalLookup::DoneUnseen)));
+    let Ok(TakeOutcome::Taken(not_done, _)) = site.guard.take_unfinished(id(2)).await else {
+        panic!("unknown")
+    };
     not_done.resolve_not_done().await.expect("written");
     assert!(!site.is_known(2));
     drop(not_done);
-    assert!(matches!(found(&site, asks(2)).await, Ok(Found::New(_))));
+    assert!(matches!(found(&site, asks(2)).await, Ok(JournalLookup::New(_))));
     assert_eq!((unfinished(&site).await, unknown(&site)), (vec![], 0));
 }
 
@@ -116,9 +121,9 @@ async fn a_finished_operation_can_be_forgotten_by_its_reference_and_no_other() {
     assert!(!forget(3).await, "there is none");
     {
         // Somebody decides over it.
-        let mut client = Staying;
+        let mut client = AlwaysWaiting;
         let mut reservation = Reservation::of(&site.guard, id(1));
-        let mut patience = Patience::new(&mut client, Duration::ZERO);
+        let mut patience = WaitLimit::new(&mut client, Duration::ZERO);
         reservation.take(&mut patience).await.expect("free");
         assert!(!forget(1).await && site.is_known(1));
     }
@@ -138,19 +143,21 @@ async fn an_operation_keeps_the_name_that_a_former_build_gave_it() {
         wanted.operation.former = Some(id(former));
         wanted
     };
-    assert!(matches!(found(&site, renamed(11, 1)).await, Ok(Found::Done(_))));
+    assert!(matches!(found(&site, renamed(11, 1)).await, Ok(JournalLookup::Done(_))));
     left_unknown(&site, 2).await;
     {
-        let Ok(Found::Unknown(reserved, _)) = found(&site, renamed(12, 2)).await else { panic!("unknown") };
+        let Ok(JournalLookup::Unknown(reserved, _)) = found(&site, renamed(12, 2)).await else {
+            panic!("unknown")
+        };
         assert_eq!(reserved.reference(), id(2).reference(), "the name that people were told");
         // Both names are taken.
         for also in [asks(2), asks(12)] {
-            assert_eq!(found(&site, also).await.err(), Some(refused::Refused::InProgress));
+            assert_eq!(found(&site, also).await.err(), Some(refused::AdmitError::InProgress));
         }
         reserved.reservation.resolve_not_done().await.expect("written");
     }
     assert!(!site.is_known(2));
-    let Ok(Found::New(reserved)) = found(&site, renamed(13, 3)).await else { panic!("new") };
+    let Ok(JournalLookup::New(reserved)) = found(&site, renamed(13, 3)).await else { panic!("new") };
     assert_eq!(reserved.reference(), id(13).reference());
 }
 

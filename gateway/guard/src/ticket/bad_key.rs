@@ -2,7 +2,7 @@
 
 /// What is wrong with a key. The texts quote no part of the key, because it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
+pub enum TicketKeyError {
     #[error("not a JSON Web Key (RFC 7517), at line {line}, column {column}")]
     Jwk { line: usize, column: usize },
     #[error("not a JSON Web Key Set (RFC 7517, 5), at line {line}, column {column}")]
@@ -14,7 +14,7 @@ pub enum BadKey {
     #[error("`kid` is empty, longer than 128 bytes, or has control characters")]
     Kid,
     #[error("two keys have one `kid`")]
-    Twice,
+    Duplicate,
     #[error(
         "holds a private key; whoever checks tickets needs only what `fencegate keys public KEYFILE` prints"
     )]

@@ -2,28 +2,28 @@
 
 /// A refused ticket. Its text is for the log; it quotes nothing of the ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Bad {
+pub enum TicketError {
     #[error("no ticket")]
     Missing,
     #[error("invalid ticket: {0}")]
-    Invalid(Flaw),
+    Invalid(InvalidTicketError),
     /// It is expired even with the leeway.
     #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
     Expired { expires: u64, now: u64 },
     #[error("the ticket is for {0}")]
-    Key(Differs),
+    Key(ClaimMismatchError),
 }
 
 /// What makes a ticket invalid, whatever it is presented for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Flaw {
+pub enum InvalidTicketError {
     #[error("the request has more than one")]
-    Several,
+    Repeated,
     #[error("too long")]
-    Long,
+    TooLong,
     /// Not three parts in base64url, or the header is no JSON object with a known `alg`; `none` is not known.
     #[error("not a signed token")]
-    Form,
+    Format,
     #[error("the `typ` is another one")]
     Type,
     /// RFC 7515, 4.1.11: we understand no extension.
@@ -55,7 +55,7 @@ pub enum Flaw {
 
 /// The difference between a good ticket and its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Differs {
+pub enum ClaimMismatchError {
     #[error("other keys")]
     Keys,
     #[error("another tenure")]

@@ -2,15 +2,15 @@
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use super::claims::Verified;
+use super::claims::VerifiedTicket;
 
 /// SHA-256 of a ticket's text.
 pub(super) type Digest = [u8; 32];
 
 /// A good ticket, and the key that verified it.
 #[derive(Debug, Clone)]
-pub(super) struct Cached {
-    pub(super) verified: Arc<Verified>,
+pub(super) struct CachedTicket {
+    pub(super) verified: Arc<VerifiedTicket>,
     pub(super) kid: Arc<str>,
     pub(super) thumbprint: [u8; 32],
 }
@@ -19,16 +19,16 @@ pub(super) struct Cached {
 /// forgotten; an entry that is used again moves to the young one. Only good tickets come in, so a stranger cannot push
 /// them out.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
-    young: HashMap<Digest, Cached>,
-    old: HashMap<Digest, Cached>,
+pub(super) struct TicketCache {
+    young: HashMap<Digest, CachedTicket>,
+    old: HashMap<Digest, CachedTicket>,
 }
 
 /// Entries of one generation: at about 500 bytes each, both take 4 MiB.
 pub(super) const GENERATION: usize = 4096;
 
-impl Cache {
-    pub(super) fn get(&mut self, digest: &Digest) -> Option<Cached> {
+impl TicketCache {
+    pub(super) fn get(&mut self, digest: &Digest) -> Option<CachedTicket> {
         if let Some(entry) = self.young.get(digest) {
             return Some(entry.clone());
         }
@@ -37,7 +37,7 @@ impl Cache {
         Some(entry)
     }
 
-    pub(super) fn add(&mut self, digest: Digest, entry: Cached) {
+    pub(super) fn add(&mut self, digest: Digest, entry: CachedTicket) {
         if self.young.len() >= GENERATION {
             self.old = mem::take(&mut self.young);
         }
@@ -50,20 +50,22 @@ mod tests {
     use fencegate_policies::{plan::Mode, token::Token};
 
     use super::*;
-    use crate::ticket::Claims;
+    use crate::ticket::TicketClaims;
 
     #[test]
     fn the_cache_is_bounded_and_keeps_what_is_asked_for() {
         let tenure = Token::new(1, 0, 0).expect("below 2^63");
-        let verified =
-            Arc::new(Verified::of(Claims::new(&[], tenure, Mode::Shared, 0, "ours", "gateway-1"), 0));
+        let verified = Arc::new(VerifiedTicket::of(
+            TicketClaims::new(&[], tenure, Mode::Shared, 0, "ours", "gateway-1"),
+            0,
+        ));
         let digest = |number: usize| {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_be_bytes());
             digest
         };
-        let (mut cache, wanted) = (Cache::default(), digest(usize::MAX));
-        let entry = Cached { verified, kid: "k".into(), thumbprint: [0; 32] };
+        let (mut cache, wanted) = (TicketCache::default(), digest(usize::MAX));
+        let entry = CachedTicket { verified, kid: "k".into(), thumbprint: [0; 32] };
         cache.add(wanted, entry.clone());
         for number in 0..5 * GENERATION {
             cache.add(digest(number), entry.clone());

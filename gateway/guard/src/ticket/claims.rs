@@ -6,13 +6,13 @@ use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::Mode, toke
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bad_ticket::{Bad, Differs, Flaw},
+    bad_ticket::{ClaimMismatchError, InvalidTicketError, TicketError},
     form::{LEEWAY, VALID},
 };
 
 /// The statement of a gateway about a tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claims {
+pub struct TicketClaims {
     /// All keys of the tenure: at least one, sorted by bytes, each of them once.
     pub keys: Vec<String>,
     /// The token of the tenure, without a dispatch number: G is 0.
@@ -39,8 +39,8 @@ pub struct Origin {
 
 /// A ticket that was checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
-    pub claims: Claims,
+pub struct VerifiedTicket {
+    pub claims: TicketClaims,
     /// Seconds since 1970.
     pub issued: u64,
     /// Seconds since 1970, without leeway.
@@ -52,7 +52,7 @@ pub struct Verified {
     starts: u64,
 }
 
-impl Claims {
+impl TicketClaims {
     /// `keys` may be in any order, and `token` of any dispatch of the tenure.
     pub fn new(
         keys: &[ResourceKey],
@@ -75,7 +75,7 @@ impl Claims {
     }
 }
 
-impl Verified {
+impl VerifiedTicket {
     /// Checks that the ticket is for exactly these keys in their order, for a dispatch of this tenure, and for this
     /// mode.
     ///
@@ -86,16 +86,16 @@ impl Verified {
         keys: impl IntoIterator<Item = &'a str>,
         token: Token,
         mode: Mode,
-    ) -> Result<(), Bad> {
+    ) -> Result<(), TicketError> {
         if !self.claims.keys.iter().map(String::as_str).eq(keys) {
-            return Err(Bad::Key(Differs::Keys));
+            return Err(TicketError::Key(ClaimMismatchError::Keys));
         }
         if !self.claims.tenure.same_tenure(token) {
-            return Err(Bad::Key(Differs::Tenure));
+            return Err(TicketError::Key(ClaimMismatchError::Tenure));
         }
         // A weaker mode is refused as well: a read under an exclusive tenure is stamped as exclusive.
         if self.claims.mode != mode {
-            return Err(Bad::Key(Differs::Mode));
+            return Err(TicketError::Key(ClaimMismatchError::Mode));
         }
         Ok(())
     }
@@ -104,26 +104,26 @@ impl Verified {
     ///
     /// # Errors
     /// [`Bad::Key`]: the ticket says an earlier moment.
-    pub fn bounds(&self, not_after: &NotAfter) -> Result<(), Bad> {
+    pub fn bounds(&self, not_after: &NotAfter) -> Result<(), TicketError> {
         match self.not_after {
-            Some(bound) if not_after.unix_ms() > bound => Err(Bad::Key(Differs::NotAfter)),
+            Some(bound) if not_after.unix_ms() > bound => Err(TicketError::Key(ClaimMismatchError::NotAfter)),
             _ => Ok(()),
         }
     }
 
     #[cfg(test)]
-    pub(super) fn of(claims: Claims, issued: u64) -> Self {
+    pub(super) fn of(claims: TicketClaims, issued: u64) -> Self {
         Self { claims, issued, expires: issued + VALID, not_after: None, starts: issued }
     }
 
     /// Checks the time: a ticket is good from `LEEWAY` before its issue until `LEEWAY` after its end, without the last
     /// second (RFC 7519, 4.1.4).
-    pub(super) fn is_current(&self, now: u64) -> Result<(), Bad> {
+    pub(super) fn is_current(&self, now: u64) -> Result<(), TicketError> {
         if now.saturating_add(LEEWAY) < self.issued.max(self.starts) {
-            return Err(Bad::Invalid(Flaw::Future));
+            return Err(TicketError::Invalid(InvalidTicketError::Future));
         }
         if now >= self.expires.saturating_add(LEEWAY) {
-            return Err(Bad::Expired { expires: self.expires, now });
+            return Err(TicketError::Expired { expires: self.expires, now });
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ pub(super) struct Payload<'a> {
     /// The epoch in decimal digits, as a string: readers that take numbers for floats would change it (RFC 8259, 6).
     e: String,
     s: u32,
-    mode: Word,
+    mode: ModeName,
     era: u64,
     ensemble: Cow<'a, str>,
     iss: Cow<'a, str>,
@@ -164,7 +164,7 @@ pub(super) struct Payload<'a> {
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Word {
+enum ModeName {
     Exclusive,
     Shared,
 }
@@ -175,15 +175,15 @@ const FORMAT: u32 = 1;
 const LONGEST_NAME: usize = 512;
 
 impl<'a> Payload<'a> {
-    pub(super) fn of(claims: &'a Claims, issued: u64) -> Self {
+    pub(super) fn of(claims: &'a TicketClaims, issued: u64) -> Self {
         Self {
             v: FORMAT,
             keys: Cow::Borrowed(&claims.keys),
             e: claims.tenure.number().to_string(),
             s: claims.tenure.sequence(),
             mode: match claims.mode {
-                Mode::Exclusive => Word::Exclusive,
-                Mode::Shared => Word::Shared,
+                Mode::Exclusive => ModeName::Exclusive,
+                Mode::Shared => ModeName::Shared,
             },
             era: claims.era,
             ensemble: Cow::Borrowed(&claims.ensemble),
@@ -203,9 +203,9 @@ impl<'a> Payload<'a> {
     }
 
     /// The claims, if they are well-formed. The time is checked by [`Verified::is_current`].
-    pub(super) fn read(self) -> Result<Verified, Flaw> {
+    pub(super) fn read(self) -> Result<VerifiedTicket, InvalidTicketError> {
         if self.v != FORMAT {
-            return Err(Flaw::Version);
+            return Err(InvalidTicketError::Version);
         }
         let named = self.keys.iter().all(|key| is_name(key))
             && [&self.ensemble, &self.iss]
@@ -215,20 +215,20 @@ impl<'a> Payload<'a> {
                 .all(|name| is_name(name));
         let keyed = (1..=ResourceKey::MOST_IN_SET).contains(&self.keys.len());
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
-            return Err(Flaw::Claims);
+            return Err(InvalidTicketError::Claims);
         }
         // Our own signers never write a longer validity, so a longer one is refused.
         if !self.exp.checked_sub(self.iat).is_some_and(|valid| (1..=VALID).contains(&valid)) {
-            return Err(Flaw::Lifetime);
+            return Err(InvalidTicketError::Lifetime);
         }
-        Ok(Verified {
-            claims: Claims {
-                tenure: Token::new(epoch(&self.e).ok_or(Flaw::Claims)?, self.s, 0)
-                    .map_err(|_| Flaw::Claims)?,
+        Ok(VerifiedTicket {
+            claims: TicketClaims {
+                tenure: Token::new(epoch(&self.e).ok_or(InvalidTicketError::Claims)?, self.s, 0)
+                    .map_err(|_| InvalidTicketError::Claims)?,
                 keys: self.keys.into_owned(),
                 mode: match self.mode {
-                    Word::Exclusive => Mode::Exclusive,
-                    Word::Shared => Mode::Shared,
+                    ModeName::Exclusive => Mode::Exclusive,
+                    ModeName::Shared => Mode::Shared,
                 },
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),

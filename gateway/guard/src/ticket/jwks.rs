@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
-use super::bad_key::BadKey;
+use super::bad_key::TicketKeyError;
 
 /// The fields of a JSON Web Key that we use.
 #[derive(Serialize, Deserialize)]
@@ -26,15 +26,15 @@ pub(super) struct Jwk {
 
 impl Jwk {
     /// The public half of an Ed25519 key, and its own name if it has one.
-    pub(super) fn public(&self) -> Result<([u8; 32], Option<String>), BadKey> {
+    pub(super) fn public(&self) -> Result<([u8; 32], Option<String>), TicketKeyError> {
         if !self.is_ed25519() {
-            return Err(BadKey::Kind);
+            return Err(TicketKeyError::Kind);
         }
-        let x = self.x.as_deref().and_then(decode).ok_or(BadKey::Kind)?;
+        let x = self.x.as_deref().and_then(decode).ok_or(TicketKeyError::Kind)?;
         let kid = self.kid.clone();
         if kid.as_deref().is_some_and(|kid| !(1..=128).contains(&kid.len()) || kid.contains(char::is_control))
         {
-            return Err(BadKey::Kid);
+            return Err(TicketKeyError::Kid);
         }
         Ok((x, kid))
     }
@@ -53,12 +53,12 @@ impl Jwk {
 
 /// The public half of an Ed25519 key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Public {
+pub struct PublicKey {
     pub(super) kid: String,
     pub(super) x: [u8; 32],
 }
 
-impl Public {
+impl PublicKey {
     pub(super) fn new(x: [u8; 32], kid: Option<String>) -> Self {
         Self { kid: kid.unwrap_or_else(|| encode(&okp_thumbprint(&x))), x }
     }
@@ -85,16 +85,16 @@ impl Public {
 ///
 /// # Errors
 /// [`BadKey::Twice`] for two keys of one name.
-pub fn render(keys: &[&Public]) -> Result<String, BadKey> {
-    let mut once: Vec<&Public> = Vec::new();
+pub fn render(keys: &[&PublicKey]) -> Result<String, TicketKeyError> {
+    let mut once: Vec<&PublicKey> = Vec::new();
     for key in keys {
         match once.iter().find(|known| known.kid == key.kid) {
             Some(known) if known.x == key.x => {}
-            Some(_) => return Err(BadKey::Twice),
+            Some(_) => return Err(TicketKeyError::Duplicate),
             None => once.push(key),
         }
     }
-    let keys: Vec<Jwk> = once.into_iter().map(Public::jwk).collect();
+    let keys: Vec<Jwk> = once.into_iter().map(PublicKey::jwk).collect();
     Ok(serde_json::to_string_pretty(&serde_json::json!({ "keys": keys })).expect("keys are plain data"))
 }
 

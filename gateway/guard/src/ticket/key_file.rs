@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::bad_key::BadKey;
+use super::bad_key::TicketKeyError;
 
 /// What is wrong with a key file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
-pub enum BadFile {
+pub enum KeyFileError {
     #[error("read {path}")]
     Read { path: PathBuf, source: io::Error },
     #[error("write {path}")]
@@ -28,12 +28,12 @@ pub enum BadFile {
     #[error("{path} is no file, or larger than 64 KiB")]
     Shape { path: PathBuf },
     #[error("{path}")]
-    Key { path: PathBuf, source: BadKey },
+    Key { path: PathBuf, source: TicketKeyError },
 }
 
 /// Who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum FileAccess {
     /// The owner and the group: containers get their secrets by a group (`fsGroup`).
     Secret,
     /// Everybody may read it; only the owner and the group may write.
@@ -43,7 +43,7 @@ pub(super) enum Access {
 /// Tells one state of a file from another. The change time is in it because a file that is moved into place keeps
 /// its modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp([i128; 4]);
+pub(super) struct FileStamp([i128; 4]);
 
 /// Bytes of any key file or key set.
 pub const LARGEST: usize = 64 * 1024;
@@ -52,17 +52,17 @@ pub const LARGEST: usize = 64 * 1024;
 ///
 /// # Errors
 /// [`BadFile`], also if others can read the file.
-pub fn secret(path: &Path) -> Result<Vec<u8>, BadFile> {
-    read(path, Access::Secret)
+pub fn secret(path: &Path) -> Result<Vec<u8>, KeyFileError> {
+    read(path, FileAccess::Secret)
 }
 
-pub(super) fn read(path: &Path, access: Access) -> Result<Vec<u8>, BadFile> {
+pub(super) fn read(path: &Path, access: FileAccess) -> Result<Vec<u8>, KeyFileError> {
     read_stamped(path, access).map(|(bytes, _)| bytes)
 }
 
 /// The content with its stamp. The stamp is taken before the read, so that a change in between is noticed later.
-pub(super) fn read_stamped(path: &Path, access: Access) -> Result<(Vec<u8>, Stamp), BadFile> {
-    let failed = |source| BadFile::Read { path: path.into(), source };
+pub(super) fn read_stamped(path: &Path, access: FileAccess) -> Result<(Vec<u8>, FileStamp), KeyFileError> {
+    let failed = |source| KeyFileError::Read { path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
     // The check is on the open file and not on its name, so that the checked file is the one that is read.
     let seen = file.metadata().map_err(failed)?;
@@ -70,21 +70,21 @@ pub(super) fn read_stamped(path: &Path, access: Access) -> Result<(Vec<u8>, Stam
     let mut bytes = Vec::new();
     file.take(LARGEST as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if !seen.is_file() || bytes.len() > LARGEST {
-        return Err(BadFile::Shape { path: path.into() });
+        return Err(KeyFileError::Shape { path: path.into() });
     }
-    Ok((bytes, Stamp::of(&seen)))
+    Ok((bytes, FileStamp::of(&seen)))
 }
 
-fn permitted(path: &Path, seen: &Metadata, access: Access) -> Result<(), BadFile> {
+fn permitted(path: &Path, seen: &Metadata, access: FileAccess) -> Result<(), KeyFileError> {
     let (path, mode) = (path.to_owned(), seen.mode() & 0o7777);
     match access {
-        Access::Secret if mode & 0o027 != 0 => Err(BadFile::Readable { path, mode }),
-        Access::Public if mode & 0o002 != 0 => Err(BadFile::Writable { path, mode }),
-        Access::Secret | Access::Public => Ok(()),
+        FileAccess::Secret if mode & 0o027 != 0 => Err(KeyFileError::Readable { path, mode }),
+        FileAccess::Public if mode & 0o002 != 0 => Err(KeyFileError::Writable { path, mode }),
+        FileAccess::Secret | FileAccess::Public => Ok(()),
     }
 }
 
-impl Stamp {
+impl FileStamp {
     /// `None` while there is no such file.
     pub(super) fn look(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|seen| Self::of(&seen))

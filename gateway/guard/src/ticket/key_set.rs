@@ -7,17 +7,17 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    bad_key::BadKey,
-    jwks::{Jwk, Public, okp_thumbprint},
-    keys::Secret,
+    bad_key::TicketKeyError,
+    jwks::{Jwk, PublicKey, okp_thumbprint},
+    keys::SharedSecret,
 };
 
 /// Keys to check with, by `kid`.
 #[derive(Debug, Default)]
-pub(super) struct Set(HashMap<String, Key>);
+pub(super) struct KeySet(HashMap<String, VerifyingKey>);
 
 /// A key with its one algorithm.
-pub(super) struct Key {
+pub(super) struct VerifyingKey {
     pub(super) algorithm: Algorithm,
     pub(super) decoding: DecodingKey,
     pub(super) validation: Validation,
@@ -25,42 +25,42 @@ pub(super) struct Key {
     pub(super) thumbprint: [u8; 32],
 }
 
-impl Set {
+impl KeySet {
     /// Reads a key set. Keys of other kinds are ignored, as RFC 7517, 5 asks. So is a shared secret, which can only be
     /// in a public file by mistake.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
         #[derive(Deserialize)]
-        struct Written {
+        struct JwkSet {
             keys: Vec<Value>,
         }
-        let written: Written = serde_json::from_slice(text)
-            .map_err(|error| BadKey::Set { line: error.line(), column: error.column() })?;
+        let written: JwkSet = serde_json::from_slice(text)
+            .map_err(|error| TicketKeyError::Set { line: error.line(), column: error.column() })?;
         let mut set = HashMap::new();
         for jwk in written.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok()) {
             if jwk.d.is_some() {
-                return Err(BadKey::Private);
+                return Err(TicketKeyError::Private);
             }
             if jwk.is_foreign() {
                 continue;
             }
             let (x, kid) = jwk.public()?;
-            let public = Public::new(x, kid);
+            let public = PublicKey::new(x, kid);
             let thumbprint = okp_thumbprint(&x);
-            let key = Key::new(Algorithm::EdDSA, DecodingKey::from_ed_der(&x), thumbprint);
-            if set.insert(public.kid, key).is_some_and(|other: Key| other.thumbprint != thumbprint) {
-                return Err(BadKey::Twice);
+            let key = VerifyingKey::new(Algorithm::EdDSA, DecodingKey::from_ed_der(&x), thumbprint);
+            if set.insert(public.kid, key).is_some_and(|other: VerifyingKey| other.thumbprint != thumbprint) {
+                return Err(TicketKeyError::Duplicate);
             }
         }
-        if set.is_empty() { Err(BadKey::NoKey) } else { Ok(Self(set)) }
+        if set.is_empty() { Err(TicketKeyError::NoKey) } else { Ok(Self(set)) }
     }
 
-    pub(super) fn of_secret(secret: &Secret) -> Self {
+    pub(super) fn of_secret(secret: &SharedSecret) -> Self {
         let decoding = DecodingKey::from_secret(secret.bytes());
-        let key = Key::new(Algorithm::HS256, decoding, secret.thumbprint);
+        let key = VerifyingKey::new(Algorithm::HS256, decoding, secret.thumbprint);
         Self(HashMap::from([(secret.kid.clone(), key)]))
     }
 
-    pub(super) fn find(&self, kid: &str) -> Option<&Key> {
+    pub(super) fn find(&self, kid: &str) -> Option<&VerifyingKey> {
         self.0.get(kid)
     }
 
@@ -72,7 +72,7 @@ impl Set {
     }
 }
 
-impl Key {
+impl VerifyingKey {
     fn new(algorithm: Algorithm, decoding: DecodingKey, thumbprint: [u8; 32]) -> Self {
         let mut validation = Validation::new(algorithm);
         // The library's checks of the time are off, because it reads the machine's clock and knows no maximum;
@@ -85,7 +85,7 @@ impl Key {
 }
 
 /// No key is shown: it may be a secret.
-impl fmt::Debug for Key {
+impl fmt::Debug for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Key").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }

@@ -13,19 +13,19 @@ use fencegate_process::randomness::Randomness;
 use jsonwebtoken::EncodingKey;
 
 use super::{
-    bad_key::{BadKey, SHORTEST},
-    jwks::{Jwk, Public, decode, encode, thumbprint},
-    key_file::{self, Access, BadFile},
+    bad_key::{SHORTEST, TicketKeyError},
+    jwks::{Jwk, PublicKey, decode, encode, thumbprint},
+    key_file::{self, FileAccess, KeyFileError},
 };
 
 /// An Ed25519 key, both halves.
-pub struct Pair {
-    pub(super) public: Public,
+pub struct SigningKeyPair {
+    pub(super) public: PublicKey,
     pub(super) encoding: EncodingKey,
     pub(super) seed: [u8; 32],
 }
 
-impl Pair {
+impl SigningKeyPair {
     pub fn generate(randomness: &dyn Randomness) -> Self {
         let mut seed = [0; 32];
         randomness.fill(&mut seed);
@@ -36,40 +36,40 @@ impl Pair {
     ///
     /// # Errors
     /// [`BadFile`], also if others can read the file.
-    pub fn read(path: &Path) -> Result<Self, BadFile> {
-        let text = key_file::read(path, Access::Secret)?;
-        Self::parse(&text).map_err(|source| BadFile::Key { path: path.into(), source })
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+        let text = key_file::read(path, FileAccess::Secret)?;
+        Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
     }
 
-    pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
         // The parser's message may quote a part of the key, so only the place of the error is kept.
         let jwk: Jwk = serde_json::from_slice(text).map_err(|error| {
             if is_secret(text) {
-                return BadKey::Shared;
+                return TicketKeyError::Shared;
             }
-            BadKey::Jwk { line: error.line(), column: error.column() }
+            TicketKeyError::Jwk { line: error.line(), column: error.column() }
         })?;
         if jwk.kty == "oct" {
-            return Err(BadKey::Shared);
+            return Err(TicketKeyError::Shared);
         }
         let (x, kid) = jwk.public()?;
-        let seed = decode(jwk.d.as_deref().ok_or(BadKey::OnlyPublic)?).ok_or(BadKey::Kind)?;
+        let seed = decode(jwk.d.as_deref().ok_or(TicketKeyError::OnlyPublic)?).ok_or(TicketKeyError::Kind)?;
         let pair = Self::of(seed, kid)?;
         if pair.public.x != x {
-            return Err(BadKey::Halves);
+            return Err(TicketKeyError::Halves);
         }
         Ok(pair)
     }
 
-    fn of(seed: [u8; 32], kid: Option<String>) -> Result<Self, BadKey> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| BadKey::Kind)?;
-        let x = pair.public_key().as_ref().try_into().map_err(|_| BadKey::Kind)?;
-        let document = pair.to_pkcs8().map_err(|_| BadKey::Kind)?;
+    fn of(seed: [u8; 32], kid: Option<String>) -> Result<Self, TicketKeyError> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| TicketKeyError::Kind)?;
+        let x = pair.public_key().as_ref().try_into().map_err(|_| TicketKeyError::Kind)?;
+        let document = pair.to_pkcs8().map_err(|_| TicketKeyError::Kind)?;
         let encoding = EncodingKey::from_ed_der(document.as_ref());
-        Ok(Self { public: Public::new(x, kid), encoding, seed })
+        Ok(Self { public: PublicKey::new(x, kid), encoding, seed })
     }
 
-    pub fn public(&self) -> &Public {
+    pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
@@ -77,7 +77,7 @@ impl Pair {
     ///
     /// # Errors
     /// [`BadFile::Exists`]; no file is ever overwritten.
-    pub fn write(&self, path: &Path) -> Result<(), BadFile> {
+    pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         let mut jwk = self.public.jwk();
         jwk.d = Some(encode(&self.seed));
         let mut text = serde_json::to_string_pretty(&jwk).expect("a key is plain data");
@@ -87,13 +87,13 @@ impl Pair {
 }
 
 /// A secret that gateway and guard share, for HS256.
-pub struct Secret {
+pub struct SharedSecret {
     text: Vec<u8>,
     pub(super) kid: String,
     pub(super) thumbprint: [u8; 32],
 }
 
-impl Secret {
+impl SharedSecret {
     pub fn generate(randomness: &dyn Randomness) -> Self {
         let mut bytes = [0; 32];
         randomness.fill(&mut bytes);
@@ -105,14 +105,14 @@ impl Secret {
     ///
     /// # Errors
     /// [`BadFile`], also if others can read the file.
-    pub fn read(path: &Path) -> Result<Self, BadFile> {
-        let text = key_file::read(path, Access::Secret)?;
-        Self::parse(&text).map_err(|source| BadFile::Key { path: path.into(), source })
+    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+        let text = key_file::read(path, FileAccess::Secret)?;
+        Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
     }
 
-    pub(super) fn parse(text: &[u8]) -> Result<Self, BadKey> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
         if !is_secret(text) {
-            return Err(BadKey::Secret);
+            return Err(TicketKeyError::Secret);
         }
         Ok(Self::of(text.trim_ascii_end().to_vec()))
     }
@@ -135,7 +135,7 @@ impl Secret {
     ///
     /// # Errors
     /// [`BadFile::Exists`]; no file is ever overwritten.
-    pub fn write(&self, path: &Path) -> Result<(), BadFile> {
+    pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         create(path, &[&self.text[..], b"\n"].concat())
     }
 }
@@ -146,10 +146,10 @@ fn is_secret(text: &[u8]) -> bool {
     line.len() >= SHORTEST && !line.starts_with(b"{") && line.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-fn create(path: &Path, text: &[u8]) -> Result<(), BadFile> {
+fn create(path: &Path, text: &[u8]) -> Result<(), KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::AlreadyExists => BadFile::Exists { path: path.into() },
-        _ => BadFile::Write { path: path.into(), source },
+        io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.into() },
+        _ => KeyFileError::Write { path: path.into(), source },
     };
     // The file has its mode from the start. A mode that is set later would leave it open to others for a moment.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
@@ -161,13 +161,13 @@ fn create(path: &Path, text: &[u8]) -> Result<(), BadFile> {
 }
 
 /// No secret is ever shown.
-impl fmt::Debug for Pair {
+impl fmt::Debug for SigningKeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pair").field("kid", &self.public.kid).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SharedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secret").field("kid", &self.kid).finish_non_exhaustive()
     }

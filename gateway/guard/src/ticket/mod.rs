@@ -20,11 +20,11 @@ mod tests;
 mod verifier;
 
 pub use self::{
-    bad_key::BadKey,
-    bad_ticket::{Bad, Differs, Flaw},
-    claims::{Claims, Origin, Verified},
+    bad_key::TicketKeyError,
+    bad_ticket::{ClaimMismatchError, InvalidTicketError, TicketError},
+    claims::{Origin, TicketClaims, VerifiedTicket},
     form::{LEEWAY, LONGEST, VALID, now},
-    key_file::{BadFile, LARGEST, secret},
+    key_file::{KeyFileError, LARGEST, secret},
     sign::{Signer, Ticket},
     verifier::Verifier,
 };

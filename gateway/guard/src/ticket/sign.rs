@@ -11,10 +11,10 @@ use std::{
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
 use super::{
-    claims::{Claims, Payload},
+    claims::{Payload, TicketClaims},
     form::{TYPE, VALID},
-    key_file::BadFile,
-    keys::{Pair, Secret},
+    key_file::KeyFileError,
+    keys::{SharedSecret, SigningKeyPair},
 };
 
 /// A key to sign with.
@@ -26,25 +26,25 @@ pub struct Signer {
 
 impl Signer {
     /// Signs with EdDSA (RFC 8037). A verifier cannot sign.
-    pub fn with_key(pair: &Pair) -> Self {
+    pub fn with_key(pair: &SigningKeyPair) -> Self {
         Self::new(Algorithm::EdDSA, pair.encoding.clone(), pair.public.kid())
     }
 
     /// Signs with HS256. A verifier could sign as well.
-    pub fn with_secret(secret: &Secret) -> Self {
+    pub fn with_secret(secret: &SharedSecret) -> Self {
         Self::new(Algorithm::HS256, EncodingKey::from_secret(secret.bytes()), secret.kid())
     }
 
     /// # Errors
     /// As [`Pair::read`].
-    pub fn from_key_file(path: &Path) -> Result<Self, BadFile> {
-        Pair::read(path).map(|pair| Self::with_key(&pair))
+    pub fn from_key_file(path: &Path) -> Result<Self, KeyFileError> {
+        SigningKeyPair::read(path).map(|pair| Self::with_key(&pair))
     }
 
     /// # Errors
     /// As [`Secret::read`].
-    pub fn from_secret_file(path: &Path) -> Result<Self, BadFile> {
-        Secret::read(path).map(|secret| Self::with_secret(&secret))
+    pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
+        SharedSecret::read(path).map(|secret| Self::with_secret(&secret))
     }
 
     fn new(algorithm: Algorithm, key: EncodingKey, kid: &str) -> Self {
@@ -60,12 +60,12 @@ impl Signer {
 
     /// The value of `Fencing-Ticket`, good from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
     /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: whoever reads it there could present it.
-    pub fn sign(&self, claims: &Claims, now: u64) -> String {
+    pub fn sign(&self, claims: &TicketClaims, now: u64) -> String {
         self.encode(&Payload::of(claims, now))
     }
 
     /// As [`Signer::sign`]. `not_after`: milliseconds since 1970 after which no dispatch under the ticket may be begun.
-    pub fn sign_until(&self, claims: &Claims, now: u64, not_after: u64) -> String {
+    pub fn sign_until(&self, claims: &TicketClaims, now: u64, not_after: u64) -> String {
         self.encode(&Payload::of(claims, now).until(not_after))
     }
 
@@ -84,13 +84,13 @@ impl fmt::Debug for Signer {
 /// The ticket of one tenure.
 pub struct Ticket {
     signer: Arc<Signer>,
-    claims: Claims,
-    signed: Mutex<Option<Signed>>,
+    claims: TicketClaims,
+    signed: Mutex<Option<SignedTicket>>,
     /// The text that says until when a dispatch may be begun, and that moment in milliseconds since 1970.
-    bounded: Mutex<Option<(Signed, u64)>>,
+    bounded: Mutex<Option<(SignedTicket, u64)>>,
 }
 
-struct Signed {
+struct SignedTicket {
     text: Arc<str>,
     /// Seconds since 1970.
     at: u64,
@@ -98,11 +98,11 @@ struct Signed {
 
 impl Ticket {
     /// Signs nothing yet: a tenure without a dispatch costs nothing.
-    pub fn new(signer: Arc<Signer>, claims: Claims) -> Self {
+    pub fn new(signer: Arc<Signer>, claims: TicketClaims) -> Self {
         Self { signer, claims, signed: Mutex::new(None), bounded: Mutex::new(None) }
     }
 
-    pub fn claims(&self) -> &Claims {
+    pub fn claims(&self) -> &TicketClaims {
         &self.claims
     }
 
@@ -113,7 +113,7 @@ impl Ticket {
             return signed.text.clone();
         }
         let text: Arc<str> = self.signer.sign(&self.claims, now).into();
-        *signed = Some(Signed { text: text.clone(), at: now });
+        *signed = Some(SignedTicket { text: text.clone(), at: now });
         text
     }
 
@@ -130,12 +130,12 @@ impl Ticket {
             return (signed.text.clone(), *not_after);
         }
         let text: Arc<str> = self.signer.sign_until(&self.claims, now, wanted).into();
-        *bounded = Some((Signed { text: text.clone(), at: now }, wanted));
+        *bounded = Some((SignedTicket { text: text.clone(), at: now }, wanted));
         (text, wanted)
     }
 }
 
-impl Signed {
+impl SignedTicket {
     fn is_fresh(&self, now: u64) -> bool {
         // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
         self.at <= now && now - self.at < VALID / 2

@@ -11,19 +11,19 @@ use fencegate_process::randomness::SystemRandomness;
 use tempfile::TempDir;
 
 use super::{
-    jwks::{self, Public},
-    key_set::Set,
-    keys::{Pair, Secret},
+    jwks::{self, PublicKey},
+    key_set::KeySet,
+    keys::{SharedSecret, SigningKeyPair},
     *,
 };
-use crate::refused::Refused;
+use crate::refused::AdmitError;
 
 /// Seconds since 1970: some time in 2026.
 const NOW: u64 = 1_800_000_000;
 const OURS: &str = "00112233445566778899aabbccddeeff";
 
-fn claims() -> Claims {
-    Claims {
+fn claims() -> TicketClaims {
+    TicketClaims {
         keys: vec!["account/a".into(), "account/b".into()],
         // Beyond 2^53, where floats begin to lie.
         tenure: token(0),
@@ -39,17 +39,17 @@ fn token(dispatch: u32) -> Token {
     Token::new(i64::MAX as u64, 3, dispatch).expect("below 2^63")
 }
 
-fn pair() -> Pair {
-    Pair::generate(&SystemRandomness)
+fn pair() -> SigningKeyPair {
+    SigningKeyPair::generate(&SystemRandomness)
 }
 
 /// A folder with a key set in `keys.json`.
-struct Keys {
+struct KeySetFolder {
     folder: TempDir,
 }
 
-impl Keys {
-    fn of(pairs: &[&Pair]) -> Self {
+impl KeySetFolder {
+    fn of(pairs: &[&SigningKeyPair]) -> Self {
         let keys = Self { folder: TempDir::new().expect("a folder") };
         keys.publish(pairs);
         keys
@@ -59,8 +59,8 @@ impl Keys {
         self.folder.path().join("keys.json")
     }
 
-    fn publish(&self, pairs: &[&Pair]) {
-        let public: Vec<&Public> = pairs.iter().map(|pair| pair.public()).collect();
+    fn publish(&self, pairs: &[&SigningKeyPair]) {
+        let public: Vec<&PublicKey> = pairs.iter().map(|pair| pair.public()).collect();
         self.write(&jwks::render(&public).expect("different keys"));
     }
 
@@ -73,30 +73,30 @@ impl Keys {
     }
 }
 
-fn signed(pair: &Pair) -> String {
+fn signed(pair: &SigningKeyPair) -> String {
     Signer::with_key(pair).sign(&claims(), NOW)
 }
 
-fn verify(verifier: &Verifier, ticket: &str) -> Result<(), Bad> {
+fn verify(verifier: &Verifier, ticket: &str) -> Result<(), TicketError> {
     verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
 }
 
 /// The word that the gateway is told.
-fn word(bad: Bad) -> &'static str {
-    Refused::from(bad).word().as_str()
+fn word(bad: TicketError) -> &'static str {
+    AdmitError::from(bad).word().as_str()
 }
 
 #[test]
 fn what_was_signed_is_what_is_read() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let ticket = signed(&pair);
     let read = verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good");
     assert_eq!((&read.claims, read.issued, read.expires), (&claims(), NOW, NOW + VALID));
     let again = verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good");
     assert!(std::sync::Arc::ptr_eq(&read, &again), "checked once");
 
-    let bare = Claims { mode: Mode::Shared, ..claims() };
+    let bare = TicketClaims { mode: Mode::Shared, ..claims() };
     let ticket = Signer::with_key(&pair).sign(&bare, NOW);
     assert_eq!(verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good").claims, bare);
 }
@@ -104,7 +104,7 @@ fn what_was_signed_is_what_is_read() {
 #[test]
 fn threads_share_a_verifier_and_a_ticket() {
     let pair = pair();
-    let keys = Keys::of(&[&pair]);
+    let keys = KeySetFolder::of(&[&pair]);
     let (verifier, ticket) = (keys.verifier(), Ticket::new(Signer::with_key(&pair).into(), claims()));
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -130,37 +130,41 @@ fn threads_share_a_verifier_and_a_ticket() {
 fn the_largest_tenure_makes_a_ticket() {
     let pair = pair();
     let keys = (0..16).map(|number| format!("{}{number:02}", "\"".repeat(510))).collect();
-    let ticket = Signer::with_key(&pair).sign(&Claims { keys, ..claims() }, NOW);
-    assert_eq!(verify(&Keys::of(&[&pair]).verifier(), &ticket), Ok(()), "{} bytes", ticket.len());
+    let ticket = Signer::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
+    assert_eq!(verify(&KeySetFolder::of(&[&pair]).verifier(), &ticket), Ok(()), "{} bytes", ticket.len());
 }
 
 #[test]
 fn a_ticket_covers_its_tenure_and_nothing_else() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let read = verifier.verify(signed(&pair).as_bytes(), OURS, NOW).expect("good");
     let (both, exclusive) = (["account/a", "account/b"], Mode::Exclusive);
     for dispatch in [0, 1, u32::MAX] {
         assert_eq!(read.covers(both, token(dispatch), exclusive), Ok(()));
     }
-    let no = |what| Err(Bad::Key(what));
+    let no = |what| Err(TicketError::Key(what));
     for keys in [&["account/a"][..], &["account/b", "account/a"], &["account/a", "account/b", "c"], &[]] {
-        assert_eq!(read.covers(keys.iter().copied(), token(1), exclusive), no(Differs::Keys), "{keys:?}");
+        assert_eq!(
+            read.covers(keys.iter().copied(), token(1), exclusive),
+            no(ClaimMismatchError::Keys),
+            "{keys:?}"
+        );
     }
-    assert_eq!(read.covers(both, token(1), Mode::Shared), no(Differs::Mode));
+    assert_eq!(read.covers(both, token(1), Mode::Shared), no(ClaimMismatchError::Mode));
     let others = [(i64::MAX as u64 - 1, 3), (i64::MAX as u64, 4)];
     for other in others.map(|(epoch, sequence)| Token::new(epoch, sequence, 1).expect("below 2^63")) {
-        assert_eq!(read.covers(both, other, exclusive), no(Differs::Tenure), "{other}");
+        assert_eq!(read.covers(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
     }
-    assert_eq!(word(Bad::Key(Differs::Mode)), "ticket-key");
+    assert_eq!(word(TicketError::Key(ClaimMismatchError::Mode)), "ticket-key");
 }
 
 #[test]
 fn a_ticket_of_another_installation_is_invalid() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let ticket = signed(&pair);
-    let foreign = Err(Bad::Invalid(Flaw::Ensemble));
+    let foreign = Err(TicketError::Invalid(InvalidTicketError::Ensemble));
     assert_eq!(verifier.verify(ticket.as_bytes(), "another", NOW).map(drop), foreign);
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     assert_eq!(
@@ -174,22 +178,22 @@ fn a_ticket_of_another_installation_is_invalid() {
 fn a_shared_secret_signs_and_checks() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("secret");
-    Secret::generate(&SystemRandomness).write(&file).expect("a new file");
+    SharedSecret::generate(&SystemRandomness).write(&file).expect("a new file");
     let signer = Signer::from_secret_file(&file).expect("a secret");
     let verifier = Verifier::from_secret_file(&file).expect("a secret");
     assert_eq!(verify(&verifier, &signer.sign(&claims(), NOW)), Ok(()));
 
-    let other = Signer::with_secret(&Secret::generate(&SystemRandomness)).sign(&claims(), NOW);
-    assert_eq!(verify(&verifier, &other), Err(Bad::Invalid(Flaw::UnknownKey)));
+    let other = Signer::with_secret(&SharedSecret::generate(&SystemRandomness)).sign(&claims(), NOW);
+    assert_eq!(verify(&verifier, &other), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
 
     let line = "correct horse battery staple, 32+";
     let [one, other] = [line.to_owned(), format!("{line}\r\n")]
-        .map(|text| Secret::parse(text.as_bytes()).expect("long enough").kid().to_owned());
+        .map(|text| SharedSecret::parse(text.as_bytes()).expect("long enough").kid().to_owned());
     assert_eq!(one, other, "the end of the line is not part of the secret");
     for bad in
         ["x".repeat(31), format!("{}\n", "x".repeat(31)), "ä".repeat(32), "{".repeat(40), String::new()]
     {
-        assert_eq!(Secret::parse(bad.as_bytes()).err(), Some(BadKey::Secret), "{bad:?}");
+        assert_eq!(SharedSecret::parse(bad.as_bytes()).err(), Some(TicketKeyError::Secret), "{bad:?}");
     }
 }
 
@@ -198,25 +202,26 @@ fn a_shared_secret_signs_and_checks() {
 fn the_key_of_the_rfc_has_the_thumbprint_of_the_rfc() {
     let text = r#"{"kty":"OKP","crv":"Ed25519","d":"nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",
         "x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
-    let pair = Pair::parse(text.as_bytes()).expect("a key");
+    let pair = SigningKeyPair::parse(text.as_bytes()).expect("a key");
     assert_eq!(pair.public().kid(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
 
     let halves = text.replace("nWG", "oWG");
-    assert_eq!(Pair::parse(halves.as_bytes()).err(), Some(BadKey::Halves));
+    assert_eq!(SigningKeyPair::parse(halves.as_bytes()).err(), Some(TicketKeyError::Halves));
     for (bad, why) in [
-        ("", BadKey::Jwk { line: 1, column: 0 }),
-        ("[]", BadKey::Jwk { line: 1, column: 0 }),
-        (&text.replace("OKP", "EC"), BadKey::Kind),
-        (&text.replace("Ed25519", "X25519"), BadKey::Kind),
-        (&text.replace("nWG", "nW"), BadKey::Kind),
-        (&text.replace("\"d\"", "\"D\""), BadKey::OnlyPublic),
-        (&text.replace("\"kty\":\"OKP\"", "\"kty\":\"OKP\",\"kid\":\"\""), BadKey::Kid),
-        (r#"{"kty":"oct","k":"c2VjcmV0"}"#, BadKey::Shared),
-        (&"s".repeat(32), BadKey::Shared),
+        ("", TicketKeyError::Jwk { line: 1, column: 0 }),
+        ("[]", TicketKeyError::Jwk { line: 1, column: 0 }),
+        (&text.replace("OKP", "EC"), TicketKeyError::Kind),
+        (&text.replace("Ed25519", "X25519"), TicketKeyError::Kind),
+        (&text.replace("nWG", "nW"), TicketKeyError::Kind),
+        (&text.replace("\"d\"", "\"D\""), TicketKeyError::OnlyPublic),
+        (&text.replace("\"kty\":\"OKP\"", "\"kty\":\"OKP\",\"kid\":\"\""), TicketKeyError::Kid),
+        (r#"{"kty":"oct","k":"c2VjcmV0"}"#, TicketKeyError::Shared),
+        (&"s".repeat(32), TicketKeyError::Shared),
     ] {
-        let found = Pair::parse(bad.as_bytes()).expect_err(bad);
+        let found = SigningKeyPair::parse(bad.as_bytes()).expect_err(bad);
         assert!(
-            found == why || matches!((&found, &why), (BadKey::Jwk { .. }, BadKey::Jwk { .. })),
+            found == why
+                || matches!((&found, &why), (TicketKeyError::Jwk { .. }, TicketKeyError::Jwk { .. })),
             "{bad}: {found:?}"
         );
     }
@@ -227,7 +232,7 @@ fn a_private_key_that_others_can_read_is_refused() {
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("key.json");
     pair().write(&file).expect("a new file");
-    assert!(matches!(pair().write(&file), Err(BadFile::Exists { .. })));
+    assert!(matches!(pair().write(&file), Err(KeyFileError::Exists { .. })));
     let set_mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("our file");
     for (mode, good) in
         [(0o600, true), (0o400, true), (0o440, true), (0o644, false), (0o604, false), (0o660, false)]
@@ -239,7 +244,7 @@ fn a_private_key_that_others_can_read_is_refused() {
             assert!(error.to_string().contains("chmod 600"), "{error}");
         }
     }
-    let keys = Keys::of(&[&pair()]);
+    let keys = KeySetFolder::of(&[&pair()]);
     for (mode, good) in [(0o644, true), (0o666, false)] {
         fs::set_permissions(keys.file(), fs::Permissions::from_mode(mode)).expect("our file");
         assert_eq!(Verifier::from_jwks_file(&keys.file()).is_ok(), good, "{mode:o}");
@@ -255,18 +260,19 @@ fn nothing_shows_a_secret() {
     let jwk: serde_json::Value = serde_json::from_str(&jwk).expect("JSON");
     let private = jwk["d"].as_str().expect("a private key").to_owned();
     let secret = "correct horse battery staple, 32+";
-    let shared = Secret::parse(secret.as_bytes()).expect("long enough");
+    let shared = SharedSecret::parse(secret.as_bytes()).expect("long enough");
     let ticket = Ticket::new(Signer::with_key(&pair).into(), claims());
     let text = ticket.text(NOW).to_string();
     let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", Signer::with_secret(&shared));
-    let shown = format!("{shown} {:?} {:?}", Set::of_secret(&shared), Keys::of(&[&pair]).verifier());
+    let shown =
+        format!("{shown} {:?} {:?}", KeySet::of_secret(&shared), KeySetFolder::of(&[&pair]).verifier());
     for hidden in [&private, secret, &text] {
         assert!(!shown.contains(hidden), "{shown}");
     }
     // The parser's own message would quote the value that it cannot read.
     let broken = format!(r#"{{"kty":"OKP","crv":"Ed25519","x":3,"d":"{private}"}}"#);
-    let broken = Pair::parse(broken.replace('3', "").as_bytes()).expect_err("no JSON");
+    let broken = SigningKeyPair::parse(broken.replace('3', "").as_bytes()).expect_err("no JSON");
     assert!(!format!("{broken} {broken:?}").contains(&private));
-    let typed = Pair::parse(format!("\"{private}\"").as_bytes()).expect_err("no object");
+    let typed = SigningKeyPair::parse(format!("\"{private}\"").as_bytes()).expect_err("no object");
     assert!(!format!("{typed} {typed:?}").contains(&private));
 }

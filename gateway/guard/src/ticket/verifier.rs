@@ -16,28 +16,28 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::{
-    bad_key::BadKey,
-    bad_ticket::{Bad, Flaw},
-    cache::{Cache, Cached},
-    claims::{Payload, Verified},
+    bad_key::TicketKeyError,
+    bad_ticket::{InvalidTicketError, TicketError},
+    cache::{CachedTicket, TicketCache},
+    claims::{Payload, VerifiedTicket},
     form::{LONGEST, TYPE},
-    key_file::{self, Access, BadFile, Stamp},
-    key_set::Set,
-    keys::Secret,
+    key_file::{self, FileAccess, FileStamp, KeyFileError},
+    key_set::KeySet,
+    keys::SharedSecret,
 };
 
 /// Checks tickets for all threads of a process.
 ///
 /// A good ticket is remembered by its text. Its time, and whether its key is still known, are checked each time.
 pub struct Verifier {
-    source: Source,
-    set: RwLock<Arc<Set>>,
-    cache: Mutex<Cache>,
+    source: KeySource,
+    set: RwLock<Arc<KeySet>>,
+    cache: Mutex<TicketCache>,
 }
 
 #[derive(Debug)]
-enum Source {
-    File(Watched),
+enum KeySource {
+    File(WatchedFile),
     /// The caller gives the keys, and is told when a ticket names an unknown key.
     Given {
         wanted: Notify,
@@ -46,17 +46,17 @@ enum Source {
 
 /// A file that is read again when it changes.
 #[derive(Debug)]
-struct Watched {
+struct WatchedFile {
     path: PathBuf,
-    kind: Kind,
+    kind: KeyFileKind,
     /// The stamp of the last read, even of a bad file, so that a bad file is logged once.
-    stamp: Mutex<Option<Stamp>>,
+    stamp: Mutex<Option<FileStamp>>,
     /// Second of the last look.
     looked: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum KeyFileKind {
     Jwks,
     Secret,
 }
@@ -67,30 +67,33 @@ impl Verifier {
     ///
     /// # Errors
     /// [`BadFile`]: there must be good keys to begin with.
-    pub fn from_jwks_file(path: &Path) -> Result<Self, BadFile> {
-        Self::from_file(path, Kind::Jwks)
+    pub fn from_jwks_file(path: &Path) -> Result<Self, KeyFileError> {
+        Self::from_file(path, KeyFileKind::Jwks)
     }
 
     /// The secret of `fencegate keys new --hs256`, in a file that is read again when it changes.
     ///
     /// # Errors
     /// [`BadFile`], also if others can read the file.
-    pub fn from_secret_file(path: &Path) -> Result<Self, BadFile> {
-        Self::from_file(path, Kind::Secret)
+    pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
+        Self::from_file(path, KeyFileKind::Secret)
     }
 
-    fn from_file(path: &Path, kind: Kind) -> Result<Self, BadFile> {
+    fn from_file(path: &Path, kind: KeyFileKind) -> Result<Self, KeyFileError> {
         let (set, stamp) = kind.read(path)?;
         let (path, looked) = (path.to_owned(), AtomicU64::new(0));
-        Ok(Self::new(Source::File(Watched { path, kind, stamp: Mutex::new(Some(stamp)), looked }), set))
+        Ok(Self::new(
+            KeySource::File(WatchedFile { path, kind, stamp: Mutex::new(Some(stamp)), looked }),
+            set,
+        ))
     }
 
     /// A verifier whose keys come by [`Verifier::give`]. It has none before the first call.
     pub fn to_be_given() -> Self {
-        Self::new(Source::Given { wanted: Notify::new() }, Set::default())
+        Self::new(KeySource::Given { wanted: Notify::new() }, KeySet::default())
     }
 
-    fn new(source: Source, set: Set) -> Self {
+    fn new(source: KeySource, set: KeySet) -> Self {
         Self { source, set: RwLock::new(Arc::new(set)), cache: Mutex::default() }
     }
 
@@ -101,11 +104,16 @@ impl Verifier {
     ///
     /// # Errors
     /// [`Bad`], but never [`Bad::Missing`] or [`Bad::Key`].
-    pub fn verify(&self, ticket: &[u8], ensemble: &str, now: u64) -> Result<Arc<Verified>, Bad> {
+    pub fn verify(
+        &self,
+        ticket: &[u8],
+        ensemble: &str,
+        now: u64,
+    ) -> Result<Arc<VerifiedTicket>, TicketError> {
         if ticket.len() > LONGEST {
-            return Err(Bad::Invalid(Flaw::Long));
+            return Err(TicketError::Invalid(InvalidTicketError::TooLong));
         }
-        if let Source::File(watched) = &self.source
+        if let KeySource::File(watched) = &self.source
             && watched.looked.swap(now, Ordering::Relaxed) != now
         {
             self.look(watched);
@@ -113,14 +121,14 @@ impl Verifier {
         let name = digest(&SHA256, ticket).as_ref().try_into().expect("SHA-256 has 32 bytes");
         let known = self.cache().get(&name);
         let set = self.set();
-        if let Some(Cached { verified, .. }) = known.filter(|entry| set.still_has(entry)) {
+        if let Some(CachedTicket { verified, .. }) = known.filter(|entry| set.still_has(entry)) {
             return belongs(&verified, ensemble, now).map(|()| verified);
         }
         let checked = match check(ticket, &set) {
-            Err(Flaw::UnknownKey) => check(ticket, &self.newest()),
+            Err(InvalidTicketError::UnknownKey) => check(ticket, &self.newest()),
             done => done,
         };
-        let entry = checked.map_err(Bad::Invalid)?;
+        let entry = checked.map_err(TicketError::Invalid)?;
         belongs(&entry.verified, ensemble, now)?;
         let verified = Arc::clone(&entry.verified);
         self.cache().add(name, entry);
@@ -132,8 +140,8 @@ impl Verifier {
     ///
     /// # Errors
     /// [`BadKey`]; then the keys stay as they were.
-    pub fn give(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), BadKey> {
-        self.replace(Set::parse(text)?, source);
+    pub fn give(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketKeyError> {
+        self.replace(KeySet::parse(text)?, source);
         Ok(())
     }
 
@@ -141,8 +149,8 @@ impl Verifier {
     /// in a file.
     pub async fn wanted(&self) {
         match &self.source {
-            Source::File(_) => std::future::pending().await,
-            Source::Given { wanted } => wanted.notified().await,
+            KeySource::File(_) => std::future::pending().await,
+            KeySource::Given { wanted } => wanted.notified().await,
         }
     }
 
@@ -152,19 +160,19 @@ impl Verifier {
     }
 
     /// The keys after another look at the file. Given keys stay as they are.
-    fn newest(&self) -> Arc<Set> {
+    fn newest(&self) -> Arc<KeySet> {
         match &self.source {
-            Source::File(watched) => self.look(watched),
-            Source::Given { wanted } => wanted.notify_one(),
+            KeySource::File(watched) => self.look(watched),
+            KeySource::Given { wanted } => wanted.notify_one(),
         }
         self.set()
     }
 
     /// Reads the file again if it changed. Blocks for as long as a small local file takes.
-    fn look(&self, watched: &Watched) {
+    fn look(&self, watched: &WatchedFile) {
         // The lock also keeps a slower thread from putting older keys back.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = Stamp::look(&watched.path);
+        let seen = FileStamp::look(&watched.path);
         if seen == *stamp {
             return;
         }
@@ -182,11 +190,11 @@ impl Verifier {
     }
 
     #[cfg(test)]
-    pub(super) fn of_set(set: Set) -> Self {
-        Self::new(Source::Given { wanted: Notify::new() }, set)
+    pub(super) fn of_set(set: KeySet) -> Self {
+        Self::new(KeySource::Given { wanted: Notify::new() }, set)
     }
 
-    fn replace(&self, set: Set, source: &dyn fmt::Display) {
+    fn replace(&self, set: KeySet, source: &dyn fmt::Display) {
         let set = Arc::new(set);
         let old = {
             let mut current = self.set.write().unwrap_or_else(PoisonError::into_inner);
@@ -197,68 +205,68 @@ impl Verifier {
         }
     }
 
-    fn set(&self) -> Arc<Set> {
+    fn set(&self) -> Arc<KeySet> {
         Arc::clone(&self.set.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
+    fn cache(&self) -> MutexGuard<'_, TicketCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kind {
-    fn read(self, path: &Path) -> Result<(Set, Stamp), BadFile> {
-        let bad = |source| BadFile::Key { path: path.into(), source };
+impl KeyFileKind {
+    fn read(self, path: &Path) -> Result<(KeySet, FileStamp), KeyFileError> {
+        let bad = |source| KeyFileError::Key { path: path.into(), source };
         Ok(match self {
             Self::Jwks => {
-                let (text, stamp) = key_file::read_stamped(path, Access::Public)?;
-                (Set::parse(&text).map_err(bad)?, stamp)
+                let (text, stamp) = key_file::read_stamped(path, FileAccess::Public)?;
+                (KeySet::parse(&text).map_err(bad)?, stamp)
             }
             Self::Secret => {
-                let (text, stamp) = key_file::read_stamped(path, Access::Secret)?;
-                (Set::of_secret(&Secret::parse(&text).map_err(bad)?), stamp)
+                let (text, stamp) = key_file::read_stamped(path, FileAccess::Secret)?;
+                (KeySet::of_secret(&SharedSecret::parse(&text).map_err(bad)?), stamp)
             }
         })
     }
 }
 
-impl Set {
-    fn still_has(&self, entry: &Cached) -> bool {
+impl KeySet {
+    fn still_has(&self, entry: &CachedTicket) -> bool {
         self.find(&entry.kid).is_some_and(|key| key.thumbprint == entry.thumbprint)
     }
 }
 
 /// Whether the text is a ticket that one of these keys signed.
-fn check(ticket: &[u8], set: &Set) -> Result<Cached, Flaw> {
-    let header = jsonwebtoken::decode_header(ticket).map_err(|_| Flaw::Form)?;
+fn check(ticket: &[u8], set: &KeySet) -> Result<CachedTicket, InvalidTicketError> {
+    let header = jsonwebtoken::decode_header(ticket).map_err(|_| InvalidTicketError::Format)?;
     if header.typ.as_deref() != Some(TYPE) {
-        return Err(Flaw::Type);
+        return Err(InvalidTicketError::Type);
     }
     if header.crit.is_some() {
-        return Err(Flaw::Critical);
+        return Err(InvalidTicketError::Critical);
     }
-    let kid = header.kid.ok_or(Flaw::UnknownKey)?;
+    let kid = header.kid.ok_or(InvalidTicketError::UnknownKey)?;
     // `jwk`, `jku` and `x5c` in the header are ignored: a token must not bring its own key.
-    let key = set.find(&kid).ok_or(Flaw::UnknownKey)?;
+    let key = set.find(&kid).ok_or(InvalidTicketError::UnknownKey)?;
     if header.alg != key.algorithm {
-        return Err(Flaw::Algorithm);
+        return Err(InvalidTicketError::Algorithm);
     }
     let payload = jsonwebtoken::decode::<Payload<'_>>(ticket, &key.decoding, &key.validation);
     let payload = payload.map_err(|error| match error.kind() {
-        ErrorKind::InvalidSignature => Flaw::Signature,
-        ErrorKind::InvalidAlgorithm => Flaw::Algorithm,
-        ErrorKind::Json(_) | ErrorKind::InvalidAudience => Flaw::Claims,
-        _ => Flaw::Form,
+        ErrorKind::InvalidSignature => InvalidTicketError::Signature,
+        ErrorKind::InvalidAlgorithm => InvalidTicketError::Algorithm,
+        ErrorKind::Json(_) | ErrorKind::InvalidAudience => InvalidTicketError::Claims,
+        _ => InvalidTicketError::Format,
     })?;
     let verified = Arc::new(payload.claims.read()?);
-    Ok(Cached { verified, kid: kid.into(), thumbprint: key.thumbprint })
+    Ok(CachedTicket { verified, kid: kid.into(), thumbprint: key.thumbprint })
 }
 
 /// Checks the parts that a cached ticket has to pass each time: its installation and its time.
-fn belongs(verified: &Verified, ensemble: &str, now: u64) -> Result<(), Bad> {
+fn belongs(verified: &VerifiedTicket, ensemble: &str, now: u64) -> Result<(), TicketError> {
     verified.is_current(now)?;
     if verified.claims.ensemble != ensemble {
-        return Err(Bad::Invalid(Flaw::Ensemble));
+        return Err(TicketError::Invalid(InvalidTicketError::Ensemble));
     }
     Ok(())
 }

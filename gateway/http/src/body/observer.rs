@@ -23,24 +23,24 @@ pub trait Observer: 'static {
     }
 
     /// Called after the last byte. The future, if any, ends when no byte of the *request* can leave any more.
-    fn settles(&mut self) -> Option<Settling> {
+    fn settles(&mut self) -> Option<SettleFuture> {
         None
     }
 }
 
 /// Ready when no byte of a request is on its way any more.
-pub type Settling = Pin<Box<dyn Future<Output = ()>>>;
+pub type SettleFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A value that is dropped when the body is complete, or dropped.
-pub(super) struct Held<T>(pub(super) Option<T>);
+pub(super) struct DropOnComplete<T>(pub(super) Option<T>);
 
-impl<T: 'static> Observer for Held<T> {
+impl<T: 'static> Observer for DropOnComplete<T> {
     fn complete(&mut self) {
         self.0 = None;
     }
 }
 
 /// A value that is dropped with the body.
-pub(super) struct Kept<T>(pub(super) T);
+pub(super) struct DropWithBody<T>(pub(super) T);
 
-impl<T: 'static> Observer for Kept<T> {}
+impl<T: 'static> Observer for DropWithBody<T> {}

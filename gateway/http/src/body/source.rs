@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::broken::BodyError;
-use crate::course::{Coming, Exchange};
+use crate::course::{Exchange, RequestBodyState};
 
 pub(super) enum Source {
     /// Given on in pieces of at most `piece` bytes.
@@ -29,25 +29,25 @@ pub(super) enum Source {
         trailers: Option<Box<HeaderMap>>,
         piece: usize,
     },
-    Live(Box<Live>),
-    Piped(mpsc::Receiver<Piece>),
+    Live(Box<LiveBody>),
+    Piped(mpsc::Receiver<Chunk>),
 }
 
 /// A part of a body that a task feeds. If the feed ends without [`Piece::End`], it was given up, and the client must
 /// see that its answer is not complete.
-pub enum Piece {
+pub enum Chunk {
     Frame(Frame<Bytes>),
     End,
 }
 
 /// A body that arrives over a connection.
-pub(super) struct Live {
+pub(super) struct LiveBody {
     /// A piece that was read before, and comes first again.
     begun: Option<Frame<Bytes>>,
     /// Set when the library has reported the end; it is not asked again.
-    end: Option<End>,
+    end: Option<BodyEnd>,
     incoming: Incoming,
-    stall: Stall,
+    stall: IdleTimeout,
     /// When all of it has to be here.
     by: Option<Instant>,
     framing: Framing,
@@ -56,7 +56,7 @@ pub(super) struct Live {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum BodyEnd {
     Whole,
     Abandoned,
 }
@@ -80,7 +80,7 @@ pub(super) enum Framing {
 }
 
 /// The time limit for the next bytes. The timer is made when there is a wait.
-struct Stall {
+struct IdleTimeout {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -90,7 +90,7 @@ impl Source {
         Self::Whole { data: some(data), trailers: trailers.map(Box::new), piece: usize::MAX }
     }
 
-    pub(super) fn live(live: Live) -> Self {
+    pub(super) fn live(live: LiveBody) -> Self {
         Self::Live(Box::new(live))
     }
 
@@ -115,8 +115,8 @@ impl Source {
                 polled
             }
             Self::Piped(pieces) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
-                Some(Piece::Frame(frame)) => Some(Ok(frame)),
-                Some(Piece::End) => None,
+                Some(Chunk::Frame(frame)) => Some(Ok(frame)),
+                Some(Chunk::End) => None,
                 None => Some(Err(BodyError::Abandoned)),
             }),
         }
@@ -145,10 +145,10 @@ impl Source {
     }
 }
 
-impl Live {
+impl LiveBody {
     /// `pause`: the time limit between two pieces.
     pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
-        let stall = Stall { limit: pause, timer: None };
+        let stall = IdleTimeout { limit: pause, timer: None };
         Self { begun: None, end: None, incoming, stall, by: None, framing, exchange: None }
     }
 
@@ -161,7 +161,7 @@ impl Live {
     pub(super) fn begin_with(&mut self, begun: Bytes) {
         self.begun = some(begun).map(Frame::data);
         if let Some(exchange) = &self.exchange {
-            exchange.comes(Coming::HeldBack);
+            exchange.comes(RequestBodyState::HeldBack);
         }
     }
 
@@ -186,8 +186,8 @@ impl Live {
             return Poll::Ready(Some(Ok(begun)));
         }
         match self.end {
-            Some(End::Whole) => return Poll::Ready(None),
-            Some(End::Abandoned) => return Poll::Ready(Some(Err(BodyError::Abandoned))),
+            Some(BodyEnd::Whole) => return Poll::Ready(None),
+            Some(BodyEnd::Abandoned) => return Poll::Ready(Some(Err(BodyError::Abandoned))),
             None => {}
         }
         let Poll::Ready(polled) = Pin::new(&mut self.incoming).poll_frame(cx) else {
@@ -197,15 +197,15 @@ impl Live {
         Poll::Ready(match polled {
             Some(Ok(frame)) => Some(Ok(frame)),
             Some(Err(error)) => {
-                self.end = Some(End::Abandoned);
+                self.end = Some(BodyEnd::Abandoned);
                 Some(Err(BodyError::Http(error)))
             }
             None if self.is_whole() => {
-                self.end = Some(End::Whole);
+                self.end = Some(BodyEnd::Whole);
                 None
             }
             None => {
-                self.end = Some(End::Abandoned);
+                self.end = Some(BodyEnd::Abandoned);
                 Some(Err(BodyError::Abandoned))
             }
         })
@@ -214,12 +214,12 @@ impl Live {
     fn tell(&self, polled: &Poll<Option<Result<Frame<Bytes>, BodyError>>>) {
         let Some(exchange) = &self.exchange else { return };
         exchange.comes(match polled {
-            Poll::Pending => Coming::Awaited,
-            Poll::Ready(None) => Coming::Over,
-            Poll::Ready(Some(Ok(_))) if self.is_end() => Coming::Over,
-            Poll::Ready(Some(Ok(_))) => Coming::Here(Instant::now()),
-            Poll::Ready(Some(Err(BodyError::Overdue { .. }))) => Coming::Overdue,
-            Poll::Ready(Some(Err(_))) => Coming::Broken,
+            Poll::Pending => RequestBodyState::Awaited,
+            Poll::Ready(None) => RequestBodyState::Complete,
+            Poll::Ready(Some(Ok(_))) if self.is_end() => RequestBodyState::Complete,
+            Poll::Ready(Some(Ok(_))) => RequestBodyState::Receiving(Instant::now()),
+            Poll::Ready(Some(Err(BodyError::Overdue { .. }))) => RequestBodyState::Overdue,
+            Poll::Ready(Some(Err(_))) => RequestBodyState::Broken,
         });
         if let Poll::Ready(Some(Err(error))) = polled {
             let waited = matches!(error, BodyError::Stalled(_) | BodyError::Overdue { awaited: true });
@@ -231,7 +231,7 @@ impl Live {
     fn is_end(&self) -> bool {
         self.begun.is_none()
             && match self.end {
-                Some(end) => end == End::Whole,
+                Some(end) => end == BodyEnd::Whole,
                 None => self.incoming.is_end_stream(),
             }
     }
@@ -254,7 +254,7 @@ impl Live {
     }
 }
 
-impl Stall {
+impl IdleTimeout {
     fn poll(&mut self, cx: &mut Context<'_>, by: Option<Instant>) -> Poll<BodyError> {
         let due = || {
             let due = Instant::now() + self.limit;

@@ -40,13 +40,13 @@ async fn ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     spawn_local(answers(theirs, frames.concat()));
     let (mut sender, connection) =
-        client::conn::http2::handshake(OnThread, TokioIo::new(ours)).await.expect("it speaks HTTP/2");
+        client::conn::http2::handshake(CurrentThread, TokioIo::new(ours)).await.expect("it speaks HTTP/2");
     spawn_local(connection);
     let request = Request::get("http://a/").body(http_body_util::Empty::<Bytes>::new()).expect("a request");
     let answer = sender.send_request(request).await.expect("a head").into_body();
     let permit = Rc::new(());
     let in_flight = Rc::downgrade(&permit);
-    let live = Live::new(answer, Framing::Http2, Duration::from_secs(5));
+    let live = LiveBody::new(answer, Framing::Http2, Duration::from_secs(5));
     let mut body = Body::of(Source::live(live), Trailers::Drop).holding(permit);
     let end = loop {
         match body.frame().await {
@@ -71,9 +71,9 @@ async fn an_answer_that_breaks_off_is_not_complete_however_often_it_is_asked() {
 }
 
 #[derive(Clone, Copy)]
-struct OnThread;
+struct CurrentThread;
 
-impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for OnThread {
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for CurrentThread {
     fn execute(&self, task: F) {
         spawn_local(task);
     }

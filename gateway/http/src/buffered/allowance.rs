@@ -9,14 +9,14 @@ use rustix::process::{Resource, getrlimit};
 
 /// Bytes, and what they were derived from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowance {
+pub struct MemoryAllowance {
     pub bytes: usize,
     pub of: &'static str,
 }
 
 /// The least of these: half of the container's or process's limit, and a quarter of the machine's memory, which other
 /// processes share.
-pub fn allowance() -> Allowance {
+pub fn allowance() -> MemoryAllowance {
     let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
     let known = [
         of_cgroup(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")).map(|most| half((most, "cgroup"))),
@@ -26,7 +26,7 @@ pub fn allowance() -> Allowance {
     ];
     let least = known.into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
     let (bytes, of) = least.unwrap_or((LEAST, "least that is useful"));
-    Allowance { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), of }
+    MemoryAllowance { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), of }
 }
 
 /// With less memory than this hardly any request could be served.
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn there_is_always_an_answer() {
-        let Allowance { bytes, of } = allowance();
+        let MemoryAllowance { bytes, of } = allowance();
         assert!(bytes as u64 >= LEAST && !of.is_empty());
         assert_eq!(kib("MemFree: 1 kB\nMemTotal:  2 kB\n", "MemTotal:"), Some(2048));
     }

@@ -6,22 +6,22 @@ use std::sync::{
 };
 
 use fencegate_policies::plan::{
-    Limits,
+    ListenerLimits,
     body_memory::{self, FREE},
 };
 use tracing::{info, warn};
 
 use super::{
-    allowance::{Allowance, allowance},
+    allowance::{MemoryAllowance, allowance},
     metrics::BufferedMetrics,
 };
 
 /// The memory that all bodies and heads together may take. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<Shared>);
+pub struct Budget(Arc<BudgetState>);
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetState {
     /// The budget if the policy sets none.
     usual: usize,
     most: AtomicI64,
@@ -33,14 +33,14 @@ struct Shared {
 
 /// The room that one body or head takes, until it is dropped.
 #[derive(Debug)]
-pub struct Room {
+pub struct BudgetReservation {
     of: Budget,
-    kind: RoomKind,
+    kind: ReservationKind,
     bytes: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RoomKind {
+enum ReservationKind {
     Body,
     /// Counts for the sum of all heads as well.
     Head,
@@ -49,13 +49,13 @@ enum RoomKind {
 /// There is no more room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("bodies that are kept take all the memory that they may")]
-pub struct Full;
+pub struct BudgetExceededError;
 
 impl Budget {
     /// A budget from the memory that this process may have. Call it early, before other parts of the process have taken
     /// memory.
     pub fn of_this_process(metrics: BufferedMetrics) -> Self {
-        let Allowance { bytes, of } = allowance();
+        let MemoryAllowance { bytes, of } = allowance();
         info!(bytes, of, "buffered.allowance");
         Self::new(bytes, metrics)
     }
@@ -63,14 +63,14 @@ impl Budget {
     /// `usual`: bytes.
     pub fn new(usual: usize, metrics: BufferedMetrics) -> Self {
         let told = AtomicUsize::default();
-        let budget = Self(Arc::new(Shared { usual, most: AtomicI64::new(0), told, metrics }));
+        let budget = Self(Arc::new(BudgetState { usual, most: AtomicI64::new(0), told, metrics }));
         budget.set(None);
         budget
     }
 
     /// Takes the budget of a new plan. It counts from the next piece of a body on. Every worker calls this for every
     /// plan; a `max_body` that never finds room is logged once.
-    pub fn turn_to(&self, limits: &Limits) {
+    pub fn turn_to(&self, limits: &ListenerLimits) {
         self.set(limits.buffered);
         let (largest, max_body) = (self.largest(), limits.max_body);
         let short = if largest < max_body { max_body } else { 0 };
@@ -103,25 +103,30 @@ impl Budget {
         usize::try_from(self.0.most.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    pub(super) fn room(&self) -> Room {
-        Room { of: self.clone(), kind: RoomKind::Body, bytes: 0 }
+    pub(super) fn room(&self) -> BudgetReservation {
+        BudgetReservation { of: self.clone(), kind: ReservationKind::Body, bytes: 0 }
     }
 
-    pub(super) fn room_of_head(&self) -> Room {
-        Room { of: self.clone(), kind: RoomKind::Head, bytes: 0 }
+    pub(super) fn room_of_head(&self) -> BudgetReservation {
+        BudgetReservation { of: self.clone(), kind: ReservationKind::Head, bytes: 0 }
     }
 }
 
-impl Room {
+impl BudgetReservation {
     /// Makes room for `bytes` of this body in all.
-    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), Full> {
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
         self.hold_within(bytes, body_memory::bound(self.of.most(), bytes), usize::MAX)
     }
 
     /// Makes room for `bytes` in all, where all rooms together take at most `all` then, and those of heads at most `heads`.
     /// What has room keeps it.
-    pub(super) fn hold_within(&mut self, bytes: usize, all: usize, heads: usize) -> Result<(), Full> {
-        let wanted = i64::try_from(bytes).map_err(|_| Full)?;
+    pub(super) fn hold_within(
+        &mut self,
+        bytes: usize,
+        all: usize,
+        heads: usize,
+    ) -> Result<(), BudgetExceededError> {
+        let wanted = i64::try_from(bytes).map_err(|_| BudgetExceededError)?;
         let more = wanted - self.bytes;
         if bytes <= FREE || more <= 0 {
             return Ok(());
@@ -131,7 +136,7 @@ impl Room {
         // If two add at once, both may be refused, but never both are admitted beyond the bound.
         if !within(sum, all) || !within(of_heads, heads) {
             self.add(-more);
-            return Err(Full);
+            return Err(BudgetExceededError);
         }
         self.bytes = wanted;
         Ok(())
@@ -157,12 +162,12 @@ impl Room {
     /// Returns the new sums of all rooms, and of those of heads.
     fn add(&self, bytes: i64) -> (i64, i64) {
         let metrics = &self.of.0.metrics;
-        let of_heads = if self.kind == RoomKind::Head { bytes } else { 0 };
+        let of_heads = if self.kind == ReservationKind::Head { bytes } else { 0 };
         (metrics.add(bytes), metrics.add_to_heads(of_heads))
     }
 }
 
-impl Drop for Room {
+impl Drop for BudgetReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.add(-self.bytes);
@@ -185,7 +190,7 @@ mod tests {
     #[test]
     fn large_bodies_leave_room_for_small_ones_and_all_of_it_comes_back() {
         let budget = budget(1 << 20);
-        let mut large: Vec<Room> = Vec::new();
+        let mut large: Vec<BudgetReservation> = Vec::new();
         loop {
             let mut room = budget.room();
             if room.hold(128 << 10).is_err() {
@@ -194,7 +199,7 @@ mod tests {
             large.push(room);
         }
         assert_eq!(large.len(), 6, "three quarters");
-        let mut small: Vec<Room> = Vec::new();
+        let mut small: Vec<BudgetReservation> = Vec::new();
         loop {
             let mut room = budget.room();
             if room.hold(64 << 10).is_err() {

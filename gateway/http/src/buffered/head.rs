@@ -3,26 +3,26 @@
 use fencegate_policies::plan::body_memory::{self, FREE};
 use hyper::Request;
 
-use super::{Budget, Full, Room};
-use crate::share::{Client, Share, Shares};
+use super::{Budget, BudgetExceededError, BudgetReservation};
+use crate::share::{ClientId, ClientQuotas, QuotaPermit};
 
 /// The memory for the heads that come over one connection.
 #[derive(Debug, Clone)]
 pub struct HeadMemory {
     budget: Budget,
     /// The client whose share they count for. `None`: they are those of many clients.
-    whose: Option<(Shares, Client)>,
+    whose: Option<(ClientQuotas, ClientId)>,
 }
 
 /// The room of a head, or of the buffer into which heads are read, until it is dropped.
 #[derive(Debug)]
 pub struct HeadReservation {
-    room: Room,
-    share: Option<Share>,
+    room: BudgetReservation,
+    share: Option<QuotaPermit>,
 }
 
 impl HeadMemory {
-    pub fn new(budget: Budget, whose: Option<(Shares, Client)>) -> Self {
+    pub fn new(budget: Budget, whose: Option<(ClientQuotas, ClientId)>) -> Self {
         Self { budget, whose }
     }
 
@@ -33,7 +33,10 @@ impl HeadMemory {
     }
 
     /// Room for the head of a request that was read in full. `None`: it is small, and is not counted.
-    pub(crate) fn hold<B>(&self, request: &Request<B>) -> Result<Option<HeadReservation>, Full> {
+    pub(crate) fn hold<B>(
+        &self,
+        request: &Request<B>,
+    ) -> Result<Option<HeadReservation>, BudgetExceededError> {
         let bytes = head_bytes(request);
         if bytes <= FREE {
             return Ok(None);
@@ -46,11 +49,11 @@ impl HeadMemory {
 
 impl HeadReservation {
     /// Makes room for `bytes` of a head that is being read. What has room keeps it.
-    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), Full> {
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), BudgetExceededError> {
         self.hold_within(bytes, body_memory::heads(self.room.budget().most()))
     }
 
-    fn hold_within(&mut self, bytes: usize, heads: usize) -> Result<(), Full> {
+    fn hold_within(&mut self, bytes: usize, heads: usize) -> Result<(), BudgetExceededError> {
         let before = self.room.bytes();
         if bytes <= FREE || bytes <= before {
             return Ok(());
@@ -64,7 +67,7 @@ impl HeadReservation {
         }
         self.room.budget().metrics().head_refused();
         self.share_counts(before);
-        Err(Full)
+        Err(BudgetExceededError)
     }
 
     pub(crate) fn give_back(&mut self) {
@@ -115,7 +118,7 @@ mod tests {
         let each = COPIES * head_bytes(&large());
         assert_eq!(held.len(), 6 * MIB / each);
         let mut reading = memory.reserve();
-        assert_eq!((reading.hold(2 * MIB), reading.hold(3 * MIB)), (Ok(()), Err(Full)));
+        assert_eq!((reading.hold(2 * MIB), reading.hold(3 * MIB)), (Ok(()), Err(BudgetExceededError)));
         let mut body = budget.room();
         assert_eq!(body.hold(4 * MIB), Ok(()), "bodies go on");
         let small = Request::get("/small").header("a", "b").body(()).expect("a request");
@@ -145,9 +148,9 @@ mod tests {
     #[test]
     fn one_client_takes_half_of_the_part_for_heads_whether_they_are_complete_or_not() {
         let budget = Budget::new(16 * MIB, BufferedMetrics::nobodys());
-        let shares = Shares::default();
+        let shares = ClientQuotas::default();
         let of = |last| {
-            let client = Client::at([192, 0, 2, last].into());
+            let client = ClientId::at([192, 0, 2, last].into());
             HeadMemory::new(budget.clone(), Some((shares.clone(), client)))
         };
         let (one, other) = (of(1), of(2));
@@ -155,7 +158,11 @@ mod tests {
         let held: Vec<_> = std::iter::from_fn(|| one.hold(&large()).ok()).collect();
         assert_eq!(held.len(), 3 * MIB / each);
         let mut reading = one.reserve();
-        assert_eq!((reading.hold(MIB), reading.hold(2 * MIB)), (Ok(()), Err(Full)), "of both together");
+        assert_eq!(
+            (reading.hold(MIB), reading.hold(2 * MIB)),
+            (Ok(()), Err(BudgetExceededError)),
+            "of both together"
+        );
         assert!(other.hold(&large()).is_ok_and(|room| room.is_some()), "another client");
         drop(held);
         assert_eq!((reading.hold(MIB), reading.hold(4 * MIB)), (Ok(()), Ok(())));

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounterVec, IntGauge, Opts};
 
-use fencegate_process::families::Families;
+use fencegate_process::families::MetricRegistry;
 
 /// The families of buffered bodies and heads; clones count into the same ones.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ const ANSWER: &str = "answer";
 const HEAD: &str = "head";
 
 impl BufferedMetrics {
-    pub fn register(families: &Families) -> Self {
+    pub fn register(families: &MetricRegistry) -> Self {
         let without_room = Opts::new(
             "buffered_without_room_total",
             "Bodies and heads without room: a request was refused, an answer was passed on unbuffered.",
@@ -46,7 +46,7 @@ impl BufferedMetrics {
 
     /// Metrics that no endpoint shows.
     pub fn nobodys() -> Self {
-        Self::register(&Families::new())
+        Self::register(&MetricRegistry::new())
     }
 
     /// Adds bytes, and returns the new sum.

@@ -7,8 +7,8 @@ pub mod metrics;
 mod pieces;
 
 pub use self::{
-    allowance::{Allowance, allowance},
-    budget::{Budget, Full, Room},
+    allowance::{MemoryAllowance, allowance},
+    budget::{Budget, BudgetExceededError, BudgetReservation},
     head::{HeadMemory, HeadReservation},
-    pieces::{NoRoom, Pieces},
+    pieces::{AddChunkError, ChunkBuffer},
 };

@@ -4,19 +4,19 @@ use bytes::Bytes;
 
 use fencegate_policies::plan::body_memory::FREE;
 
-use super::{Budget, Room};
+use super::{Budget, BudgetReservation};
 
 /// What has come so far of one body.
 #[derive(Debug)]
-pub struct Pieces {
-    held: Held,
-    room: Room,
+pub struct ChunkBuffer {
+    held: BufferedChunks,
+    room: BudgetReservation,
     /// The announced length of the body, or its bound.
     expected: usize,
 }
 
 #[derive(Debug, Default)]
-enum Held {
+enum BufferedChunks {
     #[default]
     None,
     One(Bytes),
@@ -29,36 +29,38 @@ const COPIED: usize = 64 << 10;
 
 /// A piece that found no room. The pieces before it are still there.
 #[derive(Debug)]
-pub struct NoRoom(pub Bytes);
+pub struct AddChunkError(pub Bytes);
 
-impl Pieces {
+impl ChunkBuffer {
     /// `expected`: the announced length of the body, or its bound.
     pub fn new(budget: &Budget, expected: usize) -> Self {
-        Self { held: Held::None, room: budget.room(), expected }
+        Self { held: BufferedChunks::None, room: budget.room(), expected }
     }
 
     /// # Errors
     /// There is no room for it.
-    pub fn add(&mut self, data: Bytes) -> Result<(), NoRoom> {
+    pub fn add(&mut self, data: Bytes) -> Result<(), AddChunkError> {
         let all = self.len() + data.len();
         match &mut self.held {
-            Held::None => match self.room.hold(all) {
-                Ok(()) if data.len() < COPIED => self.held = Held::One(Bytes::copy_from_slice(&data)),
-                Ok(()) => self.held = Held::One(data),
-                Err(_full) => return Err(NoRoom(data)),
+            BufferedChunks::None => match self.room.hold(all) {
+                Ok(()) if data.len() < COPIED => {
+                    self.held = BufferedChunks::One(Bytes::copy_from_slice(&data))
+                }
+                Ok(()) => self.held = BufferedChunks::One(data),
+                Err(_full) => return Err(AddChunkError(data)),
             },
-            Held::One(first) => {
+            BufferedChunks::One(first) => {
                 let mut several = Vec::new();
                 if !grow(&mut several, all, self.expected, &mut self.room) {
-                    return Err(NoRoom(data));
+                    return Err(AddChunkError(data));
                 }
                 several.extend_from_slice(first);
                 several.extend_from_slice(&data);
-                self.held = Held::Several(several);
+                self.held = BufferedChunks::Several(several);
             }
-            Held::Several(several) => {
+            BufferedChunks::Several(several) => {
                 if !grow(several, all, self.expected, &mut self.room) {
-                    return Err(NoRoom(data));
+                    return Err(AddChunkError(data));
                 }
                 several.extend_from_slice(&data);
             }
@@ -69,9 +71,9 @@ impl Pieces {
     /// In bytes.
     pub fn len(&self) -> usize {
         match &self.held {
-            Held::None => 0,
-            Held::One(data) => data.len(),
-            Held::Several(data) => data.len(),
+            BufferedChunks::None => 0,
+            BufferedChunks::One(data) => data.len(),
+            BufferedChunks::Several(data) => data.len(),
         }
     }
 
@@ -83,21 +85,21 @@ impl Pieces {
     pub fn into_bytes(self) -> Bytes {
         let Self { held, mut room, .. } = self;
         let data = match held {
-            Held::None => return Bytes::new(),
-            Held::One(data) => data,
-            Held::Several(mut data) => {
+            BufferedChunks::None => return Bytes::new(),
+            BufferedChunks::One(data) => data,
+            BufferedChunks::Several(mut data) => {
                 data.shrink_to_fit();
                 Bytes::from(data)
             }
         };
         room.shrink(data.len());
-        if data.len() <= FREE { data } else { Bytes::from_owner(Kept { data, _room: room }) }
+        if data.len() <= FREE { data } else { Bytes::from_owner(BudgetedBytes { data, _room: room }) }
     }
 }
 
 /// Makes room for `all` bytes. The buffer doubles only up to the expected length, and then grows by what it needs, so
 /// that it is never twice as large as the body.
-fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut Room) -> bool {
+fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut BudgetReservation) -> bool {
     if all <= several.capacity() {
         return true;
     }
@@ -110,12 +112,12 @@ fn grow(several: &mut Vec<u8>, all: usize, expected: usize, room: &mut Room) -> 
 }
 
 /// A body and its room.
-struct Kept {
+struct BudgetedBytes {
     data: Bytes,
-    _room: Room,
+    _room: BudgetReservation,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for BudgetedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
@@ -138,7 +140,7 @@ mod tests {
     fn a_body_takes_no_more_than_it_has_and_gives_it_back_with_its_last_part() {
         let budget = budget(4 << 20);
         let whole: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
-        let mut pieces = Pieces::new(&budget, whole.len());
+        let mut pieces = ChunkBuffer::new(&budget, whole.len());
         for piece in whole.chunks(16 << 10) {
             pieces.add(Bytes::copy_from_slice(piece)).expect("room");
             assert!(used(&budget) <= whole.len(), "{} bytes of {}", used(&budget), pieces.len());
@@ -156,12 +158,12 @@ mod tests {
     #[test]
     fn a_piece_without_room_comes_back_and_what_was_there_stays() {
         let budget = budget(100 << 10);
-        let mut pieces = Pieces::new(&budget, 1 << 20);
+        let mut pieces = ChunkBuffer::new(&budget, 1 << 20);
         let piece = Bytes::from(vec![7; 30 << 10]);
         for _ in 0..2 {
             pieces.add(piece.clone()).expect("room");
         }
-        let NoRoom(back) = pieces.add(piece.clone()).expect_err("more than three quarters");
+        let AddChunkError(back) = pieces.add(piece.clone()).expect_err("more than three quarters");
         assert_eq!((back.len(), pieces.len()), (30 << 10, 60 << 10));
         assert_eq!(pieces.into_bytes(), vec![7; 60 << 10]);
         assert_eq!(used(&budget), 0);
@@ -171,11 +173,11 @@ mod tests {
     fn small_bodies_are_not_counted_and_keep_no_larger_buffer() {
         let budget = budget(0);
         let buffer = Bytes::from(vec![1; 64 << 10]);
-        let mut pieces = Pieces::new(&budget, 3);
+        let mut pieces = ChunkBuffer::new(&budget, 3);
         pieces.add(buffer.slice(..3)).expect("free");
         drop(buffer);
         assert_eq!(pieces.into_bytes(), vec![1; 3]);
-        assert!(Pieces::new(&budget, 0).into_bytes().is_empty());
+        assert!(ChunkBuffer::new(&budget, 0).into_bytes().is_empty());
     }
 
     #[test]
@@ -183,7 +185,7 @@ mod tests {
         let budget = budget(1 << 20);
         for length in [1, FREE, FREE + 1, 16 << 10, COPIED - 1] {
             let buffer = Bytes::from(vec![1; 256 << 10]);
-            let mut pieces = Pieces::new(&budget, length);
+            let mut pieces = ChunkBuffer::new(&budget, length);
             pieces.add(buffer.slice(..length)).expect("room");
             assert!(buffer.is_unique(), "{length} bytes keep a buffer of {}", buffer.len());
             assert_eq!(used(&budget), if length <= FREE { 0 } else { length });

@@ -12,10 +12,10 @@ use hyper::{HeaderMap, StatusCode};
 /// The interim answers of one connection. It is a mutex only because the library asks the receiver of interim answers
 /// to be `Send`; all uses are on one thread.
 #[derive(Debug, Default)]
-pub struct Interims(Mutex<Queue>);
+pub struct InformationalQueue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
-struct Queue {
+struct QueueState {
     /// The number of the exchange that they belong to.
     exchange: u64,
     /// Whether a part of `bytes` was written.
@@ -30,23 +30,23 @@ struct Queue {
 
 /// Sends the interim answers of one exchange.
 #[derive(Debug, Clone)]
-pub struct Saying {
-    of: Arc<Interims>,
+pub struct InformationalSender {
+    of: Arc<InformationalQueue>,
     exchange: u64,
 }
 
 /// The most bytes of interim answers that are kept.
 const MOST: usize = 16 << 10;
 
-impl Interims {
+impl InformationalQueue {
     /// Opens the exchange to interim answers, until its final answer begins.
-    pub fn open(self: &Arc<Self>, waker: &Waker) -> Saying {
+    pub fn open(self: &Arc<Self>, waker: &Waker) -> InformationalSender {
         let mut queue = self.queue();
         (queue.open, queue.exchange) = (true, queue.exchange + 1);
         if !queue.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             queue.waker = Some(waker.clone());
         }
-        Saying { of: self.clone(), exchange: queue.exchange }
+        InformationalSender { of: self.clone(), exchange: queue.exchange }
     }
 
     /// The final answer begins, so no more interim answers are taken. Ready when the earlier ones are written, or the
@@ -89,12 +89,12 @@ impl Interims {
         self.queue().begun
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Saying {
+impl InformationalSender {
     /// Queues an interim answer, unless the final one has begun or too many bytes wait.
     pub fn say(&self, status: StatusCode, headers: &HeaderMap) {
         let reason = status.canonical_reason().unwrap_or("Interim");
@@ -118,7 +118,7 @@ impl Saying {
 mod tests {
     use super::*;
 
-    fn written(interims: &Interims, most: usize) -> String {
+    fn written(interims: &InformationalQueue, most: usize) -> String {
         let mut all = Vec::new();
         let polled = interims.poll_write(|bytes| {
             if all.len() >= most {
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_was_said_before_the_answer_is_written_whole_and_nothing_else() {
-        let (interims, waker) = (Arc::<Interims>::default(), Waker::noop());
+        let (interims, waker) = (Arc::<InformationalQueue>::default(), Waker::noop());
         let first = interims.open(waker);
         let mut link = HeaderMap::new();
         link.insert("link", "</a>; rel=preload".parse().expect("a value"));

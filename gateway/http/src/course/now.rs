@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 /// What comes next from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum ReadState {
     /// A new request, or nothing. The time is set once the wait has begun.
     Idle(Option<Instant>),
     /// The rest of a head that began at this time.
@@ -15,19 +15,19 @@ pub(crate) enum Reading {
 
 /// What the HTTP library writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Writing {
+pub(crate) enum WriteState {
     /// Answers of ours; on HTTP/2 frames.
     Answers,
     /// The library was given the last piece of an answer and has not written since, so its next write belongs to that
     /// answer.
-    LastPiece,
+    LastChunk,
     /// This many bytes of complete answers. Further bytes are the library's own.
     Owed(usize),
 }
 
 /// How the body of a request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coming {
+pub enum RequestBodyState {
     /// No part of it was read.
     Untouched,
     /// A part was read and put back; the rest is not read for now.
@@ -35,9 +35,9 @@ pub enum Coming {
     /// The client is waited for.
     Awaited,
     /// A piece was handed on at this time.
-    Here(Instant),
+    Receiving(Instant),
     /// All of it was handed on.
-    Over,
+    Complete,
     /// It broke off.
     Broken,
     /// It did not arrive in its time.
@@ -46,7 +46,7 @@ pub enum Coming {
 
 /// The state of an HTTP/2 connection at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UnderWay {
+pub(crate) struct H2Snapshot {
     pub(crate) exchanges: usize,
     /// Whether a part of the given answers is not written yet.
     pub(crate) unsent: bool,

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 /// The position in the outgoing stream, which begins with a frame.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct DataFrameCounter {
     head: [u8; HEAD],
     have: usize,
     /// Bytes that are left of the payload.
@@ -16,7 +16,7 @@ pub(super) struct Frames {
 const HEAD: usize = 9;
 const DATA: u8 = 0;
 
-impl Frames {
+impl DataFrameCounter {
     /// The socket has taken the first `count` bytes of these pieces. Returns how many of them belong to bodies.
     pub(super) fn pass(&mut self, pieces: &[IoSlice<'_>], count: usize) -> usize {
         let (mut left, mut data) = (count, 0);
@@ -67,7 +67,7 @@ mod tests {
         let frames = [(4, 18), (1, 300), (0, 70_000), (6, 8), (0, 0), (0, 5), (8, 4), (1, 0), (0, 1)];
         let all: Vec<u8> = frames.iter().flat_map(|(kind, length)| frame(*kind, *length)).collect();
         for size in [1, 2, 8, 9, 10, 1000, all.len()] {
-            let mut followed = Frames::default();
+            let mut followed = DataFrameCounter::default();
             let data: usize =
                 all.chunks(size).map(|piece| followed.pass(&[IoSlice::new(piece)], piece.len())).sum();
             assert_eq!(data, 70_006, "in pieces of {size}");
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn what_was_not_taken_comes_again() {
         let (first, second) = (frame(0, 10), frame(0, 20));
-        let mut followed = Frames::default();
+        let mut followed = DataFrameCounter::default();
         let pieces = [IoSlice::new(&first), IoSlice::new(&second)];
         assert_eq!(followed.pass(&pieces, 22), 10);
         assert_eq!(followed.pass(&[IoSlice::new(&second[3..])], 26), 20);

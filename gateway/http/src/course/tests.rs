@@ -4,20 +4,20 @@ use super::*;
 
 #[test]
 fn a_request_is_over_when_both_its_body_and_its_answer_are() {
-    let course = Course::of_http1(Instant::now());
-    assert!(matches!(course.reading(), Reading::Head(_)));
+    let course = ConnectionState::of_http1(Instant::now());
+    assert!(matches!(course.reading(), ReadState::Head(_)));
     let (body, answer) = course.begin();
     drop(answer);
-    assert_eq!((course.reading(), course.writing()), (Reading::Busy, Writing::LastPiece));
+    assert_eq!((course.reading(), course.writing()), (ReadState::Busy, WriteState::LastChunk));
     drop(body);
-    assert_eq!(course.reading(), Reading::Idle(None));
+    assert_eq!(course.reading(), ReadState::Idle(None));
     course.heard();
-    assert!(matches!(course.reading(), Reading::Head(_)));
+    assert!(matches!(course.reading(), ReadState::Head(_)));
 }
 
 #[test]
 fn an_http2_connection_is_quiet_when_its_last_answer_is_written_and_was_so_for_a_while() {
-    let course = Course::of_http2();
+    let course = ConnectionState::of_http2();
     assert!(course.is_quiet().is_some(), "it has asked nothing");
     let (exchange, answering) = course.begin();
     answering.is_to_leave(0);
@@ -34,7 +34,7 @@ fn an_http2_connection_is_quiet_when_its_last_answer_is_written_and_was_so_for_a
 
 #[test]
 fn an_http1_connection_is_quiet_without_a_request_and_one_that_sends_its_head_is_not_at_once() {
-    let course = Course::of_http1(Instant::now());
+    let course = ConnectionState::of_http1(Instant::now());
     assert_eq!(course.is_quiet(), None, "a head is on its way");
     course.grows_older(HEAD_COMES);
     assert!(course.is_quiet().is_some(), "it lets us wait for the rest");
@@ -49,7 +49,7 @@ fn an_http1_connection_is_quiet_without_a_request_and_one_that_sends_its_head_is
 
 #[test]
 fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_not() {
-    let course = Course::of_http2();
+    let course = ConnectionState::of_http2();
     let (_slow, slow) = course.begin();
     let (_waits, waits) = course.begin();
     for round in 1..4 {
@@ -58,19 +58,19 @@ fn an_answer_that_nobody_takes_is_seen_and_one_that_the_upstream_keeps_back_is_n
         if round > 1 {
             slow.asked(true);
         }
-        assert_eq!(course.look(), UnderWay { exchanges: 2, unsent: false, not_taken: 1 });
+        assert_eq!(course.look(), H2Snapshot { exchanges: 2, unsent: false, not_taken: 1 });
     }
     assert_eq!(course.look().not_taken, 2);
     drop((slow, _slow));
-    assert_eq!(course.look(), UnderWay { exchanges: 1, unsent: false, not_taken: 0 });
-    assert_eq!(course.writing(), Writing::Answers, "frames are nobody's last words");
+    assert_eq!(course.look(), H2Snapshot { exchanges: 1, unsent: false, not_taken: 0 });
+    assert_eq!(course.writing(), WriteState::Answers, "frames are nobody's last words");
 }
 
 /// There are four looks in the shorter of two time limits, so the longer one takes many looks.
 #[test]
 fn an_answer_that_nobody_takes_is_seen_as_often_as_it_is_looked_at() {
     const LOOKS: u32 = 300;
-    let course = Course::of_http2();
+    let course = ConnectionState::of_http2();
     let (_exchange, answering) = course.begin();
     answering.asked(true);
     let seen = (0..LOOKS).fold(0, |_, _| course.look().not_taken);
@@ -80,7 +80,7 @@ fn an_answer_that_nobody_takes_is_seen_as_often_as_it_is_looked_at() {
 #[test]
 fn what_the_library_has_of_an_answer_is_work_for_as_long_as_some_of_it_moves() {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let course = Course::of_http2();
+    let course = ConnectionState::of_http2();
     course.unsent.waits(PATIENCE);
     let (exchange, answering) = course.begin();
     answering.is_to_leave(1000);

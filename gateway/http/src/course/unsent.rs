@@ -8,20 +8,20 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::course::passing::Frames;
+use crate::course::passing::DataFrameCounter;
 
 /// Bytes of bodies, of all streams of a connection.
 #[derive(Debug)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentBytes {
     bytes: Cell<usize>,
     /// When bytes were last given or written.
     moved: Cell<Instant>,
     patience: Cell<Duration>,
     /// The outgoing frames.
-    frames: RefCell<Frames>,
+    frames: RefCell<DataFrameCounter>,
 }
 
-impl Unsent {
+impl UnsentBytes {
     pub(super) fn new() -> Self {
         Self {
             bytes: Cell::new(0),

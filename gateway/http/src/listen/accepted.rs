@@ -4,8 +4,8 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::{
-    plan::{Listener, Protocols, ProxyProtocol},
-    trusted_proxies::Trust,
+    plan::{Listener, ListenerProtocols, ProxyProtocol},
+    trusted_proxies::TrustedProxies,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -15,32 +15,32 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    certificates::{Certificates, Shaken, handshake},
-    detect::{Rewound, Spoken, Told, detect},
+    certificates::{Certificates, HandshakeResult, handshake},
+    detect::{DetectResult, DetectedProtocol, PrefixedIo, detect},
     farewell,
     metrics::ClientMetrics,
-    places::Place,
+    places::ConnectionSlot,
     proxied,
-    responder::{Answers, Refused},
-    speak::{LAST_REQUEST, Speech},
-    time_limit::Limit,
+    responder::{HttpHandler, RequestRejection},
+    speak::{HttpServer, LAST_REQUEST},
+    time_limit::TimeLimit,
 };
-use crate::{buffered::Budget, network::Reset, peer::Peer, share::Shares};
+use crate::{buffered::Budget, network::Reset, peer::ConnectionInfo, share::ClientQuotas};
 
 /// A listener's settings in one plan.
-pub(super) struct Entry {
-    speech: Speech,
+pub(super) struct ListenerConfig {
+    speech: HttpServer,
     connections_per_client: Option<usize>,
-    protocols: Protocols,
+    protocols: ListenerProtocols,
     certificates: Option<Arc<Certificates>>,
     proxy_protocol: ProxyProtocol,
     /// The proxies that may name the client.
-    trusted: Trust,
+    trusted: TrustedProxies,
     drain: CancellationToken,
     metrics: Rc<ClientMetrics>,
 }
 
-impl Entry {
+impl ListenerConfig {
     /// Returns when the drain is on. A client that connected just before gets a moment for its first bytes.
     async fn drained(&self) {
         self.drain.cancelled().await;
@@ -52,10 +52,10 @@ impl Entry {
         certificates: Option<Arc<Certificates>>,
         drain: CancellationToken,
         metrics: Rc<ClientMetrics>,
-        (budget, shares): (Budget, Shares),
+        (budget, shares): (Budget, ClientQuotas),
     ) -> Self {
         Self {
-            speech: Speech::new(listener, budget, shares),
+            speech: HttpServer::new(listener, budget, shares),
             connections_per_client: listener.limits.connections_per_client,
             protocols: listener.protocols,
             certificates,
@@ -77,12 +77,17 @@ impl Entry {
 
     /// Whether this peer is a proxy before us. A proxy's connections belong to many clients, so closing one could hit a
     /// client that has done nothing wrong, and may have sent a POST.
-    pub(super) fn is_proxy(&self, peer: &Peer) -> bool {
+    pub(super) fn is_proxy(&self, peer: &ConnectionInfo) -> bool {
         self.trusted.sets_apart(peer.address.ip())
     }
 
-    pub(super) async fn connection<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
-    where
+    pub(super) async fn connection<I>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         match self.proxy_protocol {
@@ -97,7 +102,11 @@ impl Entry {
     }
 
     /// Reads the client from the PROXY header. `None`: the connection is closed without an answer.
-    async fn named<I: AsyncRead + Unpin>(&self, stream: I, peer: Peer) -> Option<(Rewound<I>, Peer)> {
+    async fn named<I: AsyncRead + Unpin>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+    ) -> Option<(PrefixedIo<I>, ConnectionInfo)> {
         if !self.trusted.contains(peer.address.ip()) {
             self.metrics.proxy_header("untrusted");
             warn!(peer = %peer.address, "not one of `trusted_peers`, so what it says of its client does not count");
@@ -116,7 +125,7 @@ impl Entry {
                 (bad.word(), None)
             }
             Err(_elapsed) => {
-                self.metrics.timed_out(Limit::Detect);
+                self.metrics.timed_out(TimeLimit::Detect);
                 ("late", None)
             }
         };
@@ -125,8 +134,13 @@ impl Entry {
     }
 
     /// Goes on with a known client.
-    async fn known<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
-    where
+    async fn known<I>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         match &self.certificates {
@@ -140,9 +154,9 @@ impl Entry {
         &self,
         certificates: &Arc<Certificates>,
         stream: I,
-        peer: Peer,
-        place: &Place,
-        front: &Rc<dyn Answers>,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
     ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
@@ -153,37 +167,42 @@ impl Entry {
             () = self.drained() => return,
         };
         match shaken {
-            Ok(Ok(Shaken::Secured(stream, handshake, agreed))) => {
+            Ok(Ok(HandshakeResult::Secured(stream, handshake, agreed))) => {
                 self.metrics.handshake(true);
                 let peer = peer.over(handshake);
                 match agreed {
-                    Some(spoken) => self.serve(spoken, Rewound::unread(stream), peer, place, front).await,
+                    Some(spoken) => self.serve(spoken, PrefixedIo::unread(stream), peer, place, front).await,
                     None => self.spoken_with(stream, peer, place, front).await,
                 }
             }
-            Ok(Ok(Shaken::Plain(stream))) => {
+            Ok(Ok(HandshakeResult::Plain(stream))) => {
                 let why = "plain HTTP, where TLS is expected";
                 refuse(stream, why, &**front).await;
             }
-            Ok(Ok(Shaken::Failed(error, stream))) => {
+            Ok(Ok(HandshakeResult::Failed(error, stream))) => {
                 self.metrics.handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
                 // In TLS 1.3 the client may send a request before we have checked its certificate. If the connection
                 // were closed with unread bytes, it would be reset, and the alert lost.
                 farewell::farewell(stream, Bytes::new()).await;
             }
-            Ok(Ok(Shaken::Gone)) => {}
+            Ok(Ok(HandshakeResult::Closed)) => {}
             Ok(Err(error)) => {
                 self.metrics.handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
             }
-            Err(_elapsed) => self.metrics.timed_out(Limit::TlsHandshake),
+            Err(_elapsed) => self.metrics.timed_out(TimeLimit::TlsHandshake),
         }
     }
 
     /// Detects the protocol by the first bytes, and serves it.
-    async fn spoken_with<I>(&self, stream: I, peer: Peer, place: &Place, front: &Rc<dyn Answers>)
-    where
+    async fn spoken_with<I>(
+        &self,
+        stream: I,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
+    ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         let detected = tokio::select! {
@@ -193,21 +212,23 @@ impl Entry {
             () = self.drained() => return,
         };
         match detected {
-            Ok(Ok(Told::Spoken(spoken, stream))) => self.serve(spoken, stream, peer, place, front).await,
-            Ok(Ok(Told::Foreign(stream, why))) => Box::pin(refuse(stream, why, &**front)).await,
-            Ok(Ok(Told::Gone)) => {}
+            Ok(Ok(DetectResult::Detected(spoken, stream))) => {
+                self.serve(spoken, stream, peer, place, front).await
+            }
+            Ok(Ok(DetectResult::Foreign(stream, why))) => Box::pin(refuse(stream, why, &**front)).await,
+            Ok(Ok(DetectResult::Gone)) => {}
             Ok(Err(error)) => debug!(peer = %peer.address, %error, "client connection ended"),
-            Err(_elapsed) => self.metrics.timed_out(Limit::Detect),
+            Err(_elapsed) => self.metrics.timed_out(TimeLimit::Detect),
         }
     }
 
     async fn serve<I>(
         &self,
-        spoken: Spoken,
-        stream: Rewound<I>,
-        peer: Peer,
-        place: &Place,
-        front: &Rc<dyn Answers>,
+        spoken: DetectedProtocol,
+        stream: PrefixedIo<I>,
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        front: &Rc<dyn HttpHandler>,
     ) where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
@@ -221,8 +242,8 @@ impl Entry {
 }
 
 /// Answers a client that speaks another protocol with the reason.
-async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(stream: I, why: &'static str, front: &dyn Answers) {
-    let words = farewell::words(&front.refuse(Refused::Malformed(why), Duration::ZERO));
+async fn refuse<I: AsyncRead + AsyncWrite + Unpin>(stream: I, why: &'static str, front: &dyn HttpHandler) {
+    let words = farewell::words(&front.refuse(RequestRejection::Malformed(why), Duration::ZERO));
     farewell::farewell(stream, words).await;
 }
 
@@ -231,9 +252,9 @@ mod tests {
     use super::*;
     use crate::network::socket_stream::SocketStream;
 
-    type OfFive<A, B, C, D, E, F> = fn(A, B, C, D, E) -> F;
+    type FiveArgFn<A, B, C, D, E, F> = fn(A, B, C, D, E) -> F;
 
-    fn future<A, B, C, D, E, F>(_: OfFive<A, B, C, D, E, F>) -> usize {
+    fn future<A, B, C, D, E, F>(_: FiveArgFn<A, B, C, D, E, F>) -> usize {
         size_of::<F>()
     }
 
@@ -241,8 +262,8 @@ mod tests {
     #[test]
     fn a_connection_is_no_larger_for_what_others_need() {
         let size = future(
-            Entry::connection::<SocketStream>
-                as OfFive<&'static _, _, _, &'static _, &'static Rc<dyn Answers>, _>,
+            ListenerConfig::connection::<SocketStream>
+                as FiveArgFn<&'static _, _, _, &'static _, &'static Rc<dyn HttpHandler>, _>,
         );
         assert!(size <= 1664, "{size}");
     }

@@ -3,9 +3,9 @@
 use std::task::Waker;
 
 use crate::body::{Body, observer::Observer};
-use crate::course::Answering;
+use crate::course::ResponseTracker;
 
-impl Answering {
+impl ResponseTracker {
     /// Adds the observer to an answer.
     pub fn with(self, mut body: Body) -> Body {
         if let Some(taker) = body.take_taker() {
@@ -21,7 +21,7 @@ impl Answering {
 /// one byte, and we do not see how the client takes the rest.
 const PIECE: usize = 16 << 10;
 
-impl Observer for Answering {
+impl Observer for ResponseTracker {
     fn asked(&mut self, is_here: bool) {
         Self::asked(self, is_here);
     }

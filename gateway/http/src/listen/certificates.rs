@@ -9,8 +9,8 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use fencegate_policies::plan::{self, ClientAuth, Pair, Protocols, ServedTls};
-use fencegate_process::pem::{self, BadPem, Stamp, not_after, stamp_of};
+use fencegate_policies::plan::{self, CertificateFiles, ClientAuth, ListenerProtocols, ListenerTls};
+use fencegate_process::pem::{self, FileVersion, PemError, not_after, stamp_of};
 use rustls::{
     ServerConfig,
     client::verify_server_name,
@@ -28,34 +28,34 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::{error, info, warn};
 
 use super::{
-    detect::{Rewound, Spoken, begins_with_tls},
+    detect::{DetectedProtocol, PrefixedIo, begins_with_tls},
     identity::identity,
     metrics::ClientMetrics,
 };
-use crate::{network::Reset, peer::Handshake};
+use crate::{network::Reset, peer::TlsInfo};
 
 /// The certificates that a listener shows, and the authorities for its clients. Shared by all workers.
 pub struct Certificates {
-    tls: ServedTls,
+    tls: ListenerTls,
     alpn: Vec<Vec<u8>>,
     current: ArcSwap<ServerConfig>,
-    looked: Mutex<Looked>,
+    looked: Mutex<FileState>,
     metrics: ClientMetrics,
 }
 
 /// The state of the files at the last look.
-struct Looked {
-    seen: Vec<Option<Stamp>>,
+struct FileState {
+    seen: Vec<Option<FileVersion>>,
     /// Set if the files could not be used. It is logged if the next look finds the same, because two files are never
     /// replaced at the same moment.
-    bad: Option<BadCertificate>,
+    bad: Option<ListenerTlsError>,
 }
 
 /// Why TLS cannot be spoken with clients. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum BadCertificate {
+pub enum ListenerTlsError {
     #[error(transparent)]
-    File(#[from] BadPem),
+    File(#[from] PemError),
     #[error("the key in {key} cannot be used with the certificate in {certificate}")]
     Pair { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("clients cannot be verified with the certificates in {path}")]
@@ -69,7 +69,7 @@ impl Certificates {
     pub fn open(
         listener: &plan::Listener,
         metrics: &ClientMetrics,
-    ) -> Result<Option<Arc<Self>>, BadCertificate> {
+    ) -> Result<Option<Arc<Self>>, ListenerTlsError> {
         let Some(tls) = listener.tls.clone() else { return Ok(None) };
         Self::shown(tls, listener.protocols, metrics).map(Some)
     }
@@ -77,14 +77,14 @@ impl Certificates {
     /// # Errors
     /// The files cannot be used.
     pub fn shown(
-        tls: ServedTls,
-        protocols: Protocols,
+        tls: ListenerTls,
+        protocols: ListenerProtocols,
         metrics: &ClientMetrics,
-    ) -> Result<Arc<Self>, BadCertificate> {
+    ) -> Result<Arc<Self>, ListenerTlsError> {
         let alpn: &[&str] = match protocols {
-            Protocols::Both => &["h2", "http/1.1"],
-            Protocols::Http1 => &["http/1.1"],
-            Protocols::Http2 => &["h2"],
+            ListenerProtocols::Both => &["h2", "http/1.1"],
+            ListenerProtocols::Http1 => &["http/1.1"],
+            ListenerProtocols::Http2 => &["h2"],
         };
         let alpn: Vec<Vec<u8>> = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         // The stamps are taken before the files are read, so that a change in between is noticed later.
@@ -94,14 +94,14 @@ impl Certificates {
             tls,
             alpn,
             current: ArcSwap::from_pointee(config),
-            looked: Mutex::new(Looked { seen, bad: None }),
+            looked: Mutex::new(FileState { seen, bad: None }),
             metrics: metrics.clone(),
         });
         let watched = Arc::downgrade(&opened);
         thread::Builder::new()
             .name("certificates".into())
             .spawn(move || watch(&watched))
-            .map_err(|source| BadPem::Read { path: "/proc/self/task".into(), source })?;
+            .map_err(|source| PemError::Read { path: "/proc/self/task".into(), source })?;
         Ok(opened)
     }
 
@@ -110,9 +110,9 @@ impl Certificates {
     ///
     /// # Errors
     /// The files cannot be used, which is also logged. The old ones stay in use.
-    pub fn reload(&self) -> Result<(), BadCertificate> {
+    pub fn reload(&self) -> Result<(), ListenerTlsError> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        *looked = Looked { seen: stamps(&self.tls), bad: None };
+        *looked = FileState { seen: stamps(&self.tls), bad: None };
         self.take_over().inspect_err(|bad| self.tell(bad))
     }
 
@@ -120,20 +120,20 @@ impl Certificates {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamps(&self.tls);
         if looked.seen != now {
-            *looked = Looked { seen: now, bad: self.take_over().err() };
+            *looked = FileState { seen: now, bad: self.take_over().err() };
         } else if let Some(bad) = looked.bad.take() {
             self.tell(&bad);
         }
     }
 
-    fn take_over(&self) -> Result<(), BadCertificate> {
+    fn take_over(&self) -> Result<(), ListenerTlsError> {
         self.current.store(Arc::new(config(&self.tls, &self.alpn, &self.metrics)?));
         self.metrics.tls_reloaded(true);
         info!("certificates of the listener taken over");
         Ok(())
     }
 
-    fn tell(&self, bad: &BadCertificate) {
+    fn tell(&self, bad: &ListenerTlsError) {
         self.metrics.tls_reloaded(false);
         let source = std::error::Error::source(bad).map(ToString::to_string);
         error!(code = "FG0510", %bad, source, "new certificates cannot be used; the old ones stay");
@@ -146,14 +146,14 @@ impl Certificates {
     async fn accept<I: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: I,
-    ) -> Result<(TlsStream<I>, Handshake, Option<Spoken>), (io::Error, I)> {
+    ) -> Result<(TlsStream<I>, TlsInfo, Option<DetectedProtocol>), (io::Error, I)> {
         let stream = TlsAcceptor::from(self.current.load_full()).accept(stream).into_fallible().await?;
         let (_, session) = stream.get_ref();
         let client = session.peer_certificates().and_then(|chain| chain.first()).map(|first| identity(first));
-        let handshake = Handshake { server_name: session.server_name().map(str::to_owned), client };
+        let handshake = TlsInfo { server_name: session.server_name().map(str::to_owned), client };
         let spoken = match session.alpn_protocol() {
-            Some(b"h2") => Some(Spoken::Http2),
-            Some(b"http/1.1") => Some(Spoken::Http1),
+            Some(b"h2") => Some(DetectedProtocol::Http2),
+            Some(b"http/1.1") => Some(DetectedProtocol::Http1),
             _ => None,
         };
         Ok((stream, handshake, spoken))
@@ -162,25 +162,25 @@ impl Certificates {
 
 /// The result of a handshake.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
-pub enum Shaken<I> {
-    Secured(TlsStream<Rewound<I>>, Handshake, Option<Spoken>),
+pub enum HandshakeResult<I> {
+    Secured(TlsStream<PrefixedIo<I>>, TlsInfo, Option<DetectedProtocol>),
     /// The alert that says why is written; the client may not have read it.
-    Failed(io::Error, Rewound<I>),
+    Failed(io::Error, PrefixedIo<I>),
     /// The client did not speak TLS.
-    Plain(Rewound<I>),
-    Gone,
+    Plain(PrefixedIo<I>),
+    Closed,
 }
 
 pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     certificates: &Certificates,
     stream: I,
-) -> io::Result<Shaken<I>> {
+) -> io::Result<HandshakeResult<I>> {
     Ok(match begins_with_tls(stream).await? {
-        None => Shaken::Gone,
-        Some((false, stream)) => Shaken::Plain(stream),
+        None => HandshakeResult::Closed,
+        Some((false, stream)) => HandshakeResult::Plain(stream),
         Some((true, stream)) => match certificates.accept(stream).await {
-            Ok((stream, handshake, spoken)) => Shaken::Secured(stream, handshake, spoken),
-            Err((error, stream)) => Shaken::Failed(error, stream),
+            Ok((stream, handshake, spoken)) => HandshakeResult::Secured(stream, handshake, spoken),
+            Err((error, stream)) => HandshakeResult::Failed(error, stream),
         },
     })
 }
@@ -219,10 +219,10 @@ fn watch(certificates: &Weak<Certificates>) {
 const LOOK: Duration = Duration::from_secs(1);
 
 fn config(
-    tls: &ServedTls,
+    tls: &ListenerTls,
     alpn: &[Vec<u8>],
     metrics: &ClientMetrics,
-) -> Result<ServerConfig, BadCertificate> {
+) -> Result<ServerConfig, ListenerTlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let versions = match tls.min_version {
         plan::TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
@@ -231,13 +231,13 @@ fn config(
     let keys =
         tls.certificates.iter().map(|pair| certified(pair, &provider)).collect::<Result<Vec<_>, _>>()?;
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions);
-    let builder = builder.map_err(BadCertificate::Library)?;
+    let builder = builder.map_err(ListenerTlsError::Library)?;
     let verifier = verifier(tls, provider)?;
     for (pair, key) in tls.certificates.iter().zip(&keys) {
         validity(pair, key, metrics);
     }
     let mut config =
-        builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(ByName { keys }));
+        builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(SniResolver { keys }));
     config.alpn_protocols = alpn.to_vec();
     // No early data: anybody who has seen it could send it again.
     config.max_early_data_size = 0;
@@ -248,20 +248,23 @@ fn config(
 ///
 /// # Errors
 /// The errors that would keep the process from starting.
-pub fn examine(tls: &ServedTls) -> Result<Vec<(PathBuf, Option<u64>)>, BadCertificate> {
+pub fn examine(tls: &ListenerTls) -> Result<Vec<(PathBuf, Option<u64>)>, ListenerTlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let examined = tls.certificates.iter().map(|pair| {
         let key = certified(pair, &provider)?;
         Ok((pair.certificate.clone(), key.cert.first().and_then(|first| not_after(first))))
     });
-    let examined = examined.collect::<Result<_, BadCertificate>>()?;
+    let examined = examined.collect::<Result<_, ListenerTlsError>>()?;
     verifier(tls, provider.clone())?;
     Ok(examined)
 }
 
-fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, BadCertificate> {
+fn certified(
+    pair: &CertificateFiles,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, ListenerTlsError> {
     let (chain, key) = (pem::certificates(&pair.certificate)?, pem::private_key(&pair.key)?);
-    let unfit = |source| BadCertificate::Pair {
+    let unfit = |source| ListenerTlsError::Pair {
         certificate: pair.certificate.clone(),
         key: pair.key.clone(),
         source,
@@ -270,9 +273,9 @@ fn certified(pair: &Pair, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>
 }
 
 fn verifier(
-    tls: &ServedTls,
+    tls: &ListenerTls,
     provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, BadCertificate> {
+) -> Result<Arc<dyn ClientCertVerifier>, ListenerTlsError> {
     let (required, path) = match &tls.client_auth {
         ClientAuth::Off => return Ok(WebPkiClientVerifier::no_client_auth()),
         ClientAuth::Optional(path) => (false, path),
@@ -280,10 +283,10 @@ fn verifier(
     };
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(pem::roots(path)?), provider);
     let builder = if required { builder } else { builder.allow_unauthenticated() };
-    builder.build().map_err(|source| BadCertificate::Clients { path: path.clone(), source })
+    builder.build().map_err(|source| ListenerTlsError::Clients { path: path.clone(), source })
 }
 
-fn validity(pair: &Pair, key: &CertifiedKey, metrics: &ClientMetrics) {
+fn validity(pair: &CertificateFiles, key: &CertifiedKey, metrics: &ClientMetrics) {
     let Some(until) = key.cert.first().and_then(|first| not_after(first)) else { return };
     metrics.certificate_valid_until(&pair.certificate, until);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -295,11 +298,11 @@ fn validity(pair: &Pair, key: &CertifiedKey, metrics: &ClientMetrics) {
 
 /// The certificate that has the name which the client asks for; else the first one.
 #[derive(Debug)]
-struct ByName {
+struct SniResolver {
     keys: Vec<Arc<CertifiedKey>>,
 }
 
-impl ResolvesServerCert for ByName {
+impl ResolvesServerCert for SniResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let usable =
             || self.keys.iter().filter(|key| key.key.choose_scheme(hello.signature_schemes()).is_some());
@@ -314,7 +317,7 @@ fn has_name(key: &CertifiedKey, name: &ServerName<'_>) -> bool {
     parsed.is_some_and(|parsed| verify_server_name(&parsed, name).is_ok())
 }
 
-fn stamps(tls: &ServedTls) -> Vec<Option<Stamp>> {
+fn stamps(tls: &ListenerTls) -> Vec<Option<FileVersion>> {
     let pairs = tls.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
     let clients = match &tls.client_auth {
         ClientAuth::Off => None,

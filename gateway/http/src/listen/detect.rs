@@ -8,14 +8,14 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use fencegate_policies::plan::Protocols;
+use fencegate_policies::plan::ListenerProtocols;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use crate::network::Reset;
 
 /// What a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spoken {
+pub enum DetectedProtocol {
     Http1,
     Http2,
 }
@@ -24,8 +24,8 @@ pub enum Spoken {
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The result of the detection.
-pub(super) enum Told<I> {
-    Spoken(Spoken, Rewound<I>),
+pub(super) enum DetectResult<I> {
+    Detected(DetectedProtocol, PrefixedIo<I>),
     /// A protocol that is not spoken here.
     Foreign(I, &'static str),
     Gone,
@@ -34,27 +34,33 @@ pub(super) enum Told<I> {
 /// Reads until the protocol is known, and no further than it takes.
 ///
 /// Dropping the future loses the bytes that were read, so the connection cannot be used after that.
-pub(super) async fn detect<I: AsyncRead + Unpin>(mut stream: I, spoken: Protocols) -> io::Result<Told<I>> {
+pub(super) async fn detect<I: AsyncRead + Unpin>(
+    mut stream: I,
+    spoken: ListenerProtocols,
+) -> io::Result<DetectResult<I>> {
     let mut first = BytesMut::with_capacity(FIRST_READ);
     loop {
         if stream.read_buf(&mut first).await? == 0 {
-            return Ok(Told::Gone);
+            return Ok(DetectResult::Gone);
         }
         if first[0] == TLS_HANDSHAKE {
-            return Ok(Told::Foreign(stream, "TLS, where plain HTTP is expected"));
+            return Ok(DetectResult::Foreign(stream, "TLS, where plain HTTP is expected"));
         }
         let known = match (is_preface(&first), spoken) {
-            (Some(true), Protocols::Both | Protocols::Http2) => Spoken::Http2,
-            (Some(false), Protocols::Both | Protocols::Http1) => Spoken::Http1,
-            (Some(true), Protocols::Http1) => {
-                return Ok(Told::Foreign(stream, "HTTP/2, which is not spoken here"));
+            (Some(true), ListenerProtocols::Both | ListenerProtocols::Http2) => DetectedProtocol::Http2,
+            (Some(false), ListenerProtocols::Both | ListenerProtocols::Http1) => DetectedProtocol::Http1,
+            (Some(true), ListenerProtocols::Http1) => {
+                return Ok(DetectResult::Foreign(stream, "HTTP/2, which is not spoken here"));
             }
-            (Some(false), Protocols::Http2) => {
-                return Ok(Told::Foreign(stream, "something else than HTTP/2, which alone is spoken here"));
+            (Some(false), ListenerProtocols::Http2) => {
+                return Ok(DetectResult::Foreign(
+                    stream,
+                    "something else than HTTP/2, which alone is spoken here",
+                ));
             }
             (None, _) => continue,
         };
-        return Ok(Told::Spoken(known, Rewound { first: first.freeze(), stream }));
+        return Ok(DetectResult::Detected(known, PrefixedIo { first: first.freeze(), stream }));
     }
 }
 
@@ -75,19 +81,19 @@ fn is_preface(first: &[u8]) -> Option<bool> {
 /// Whether the first byte is one of TLS. `None`: the client has gone.
 pub(super) async fn begins_with_tls<I: AsyncRead + Unpin>(
     mut stream: I,
-) -> io::Result<Option<(bool, Rewound<I>)>> {
+) -> io::Result<Option<(bool, PrefixedIo<I>)>> {
     let mut first = BytesMut::with_capacity(FIRST_READ);
     let gone = stream.read_buf(&mut first).await? == 0;
-    Ok((!gone).then(|| (first[0] == TLS_HANDSHAKE, Rewound { first: first.freeze(), stream })))
+    Ok((!gone).then(|| (first[0] == TLS_HANDSHAKE, PrefixedIo { first: first.freeze(), stream })))
 }
 
 /// A stream whose first bytes were read, and come again.
-pub struct Rewound<I> {
+pub struct PrefixedIo<I> {
     first: Bytes,
     stream: I,
 }
 
-impl<I> Rewound<I> {
+impl<I> PrefixedIo<I> {
     pub(super) fn unread(stream: I) -> Self {
         Self::read(Bytes::new(), stream)
     }
@@ -97,7 +103,7 @@ impl<I> Rewound<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Rewound<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for PrefixedIo<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -118,7 +124,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Rewound<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Rewound<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for PrefixedIo<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
@@ -144,7 +150,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Rewound<I> {
     }
 }
 
-impl<I: Reset> Reset for Rewound<I> {
+impl<I: Reset> Reset for PrefixedIo<I> {
     fn reset_on_close(&self) {
         self.stream.reset_on_close();
     }
@@ -170,11 +176,11 @@ impl<I: Reset> Reset for Rewound<I> {
 mod tests {
     use super::*;
 
-    async fn told(bytes: &[u8], spoken: Protocols) -> Option<Spoken> {
+    async fn told(bytes: &[u8], spoken: ListenerProtocols) -> Option<DetectedProtocol> {
         let (mut client, server) = tokio::io::duplex(64);
         tokio::io::AsyncWriteExt::write_all(&mut client, bytes).await.expect("it fits");
         drop(client);
-        let Told::Spoken(told, mut stream) = detect(server, spoken).await.expect("no error") else {
+        let DetectResult::Detected(told, mut stream) = detect(server, spoken).await.expect("no error") else {
             return None;
         };
         let mut read = Vec::new();
@@ -185,16 +191,16 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_bytes_tell_the_protocol_and_none_of_them_is_lost() {
-        use Protocols::{Both, Http1, Http2};
+        use ListenerProtocols::{Both, Http1, Http2};
         let preface = [PREFACE, b"and more"].concat();
         for (bytes, spoken, wanted) in [
-            (&b"GET / HTTP/1.1\r\n\r\n"[..], Both, Some(Spoken::Http1)),
-            (b"PRI * HTTP/2.0\r\n\r\nSN", Both, Some(Spoken::Http1)),
+            (&b"GET / HTTP/1.1\r\n\r\n"[..], Both, Some(DetectedProtocol::Http1)),
+            (b"PRI * HTTP/2.0\r\n\r\nSN", Both, Some(DetectedProtocol::Http1)),
             (b"P", Both, None),
-            (b"PO", Both, Some(Spoken::Http1)),
+            (b"PO", Both, Some(DetectedProtocol::Http1)),
             (b"", Both, None),
-            (&preface, Both, Some(Spoken::Http2)),
-            (&preface, Http2, Some(Spoken::Http2)),
+            (&preface, Both, Some(DetectedProtocol::Http2)),
+            (&preface, Http2, Some(DetectedProtocol::Http2)),
             (&preface, Http1, None),
             (b"\x16\x03\x01", Both, None),
             (b"GET /", Http2, None),
@@ -206,12 +212,12 @@ mod tests {
     #[tokio::test]
     async fn a_preface_may_come_byte_by_byte() {
         let (mut client, server) = tokio::io::duplex(64);
-        let detected = tokio::spawn(detect(server, Protocols::Both));
+        let detected = tokio::spawn(detect(server, ListenerProtocols::Both));
         for byte in PREFACE {
             tokio::io::AsyncWriteExt::write_all(&mut client, &[*byte]).await.expect("it is read");
             tokio::task::yield_now().await;
         }
         let told = detected.await.expect("no panic").expect("no error");
-        assert!(matches!(told, Told::Spoken(Spoken::Http2, _)));
+        assert!(matches!(told, DetectResult::Detected(DetectedProtocol::Http2, _)));
     }
 }

@@ -11,28 +11,28 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use super::{
-    accepted::Entry,
+    accepted::ListenerConfig,
     certificates::Certificates,
     metrics::ClientMetrics,
-    places::{Crowded, Place, Places},
-    responder::Answers,
+    places::{ConnectionRejection, ConnectionSlot, ConnectionSlots},
+    responder::HttpHandler,
 };
 use crate::{
     buffered::Budget,
     network::{Accept, Network, Reset, taken_path::BACKLOG},
-    peer::Peer,
-    share::{Client, Share, Shares},
+    peer::ConnectionInfo,
+    share::{ClientId, ClientQuotas, QuotaPermit},
 };
 
 /// One worker's share of a listener.
-pub struct Door {
+pub struct Acceptor {
     /// Replaced by a reload, for later connections.
-    entry: RefCell<Rc<Entry>>,
+    entry: RefCell<Rc<ListenerConfig>>,
     drain: CancellationToken,
     /// The places for open connections. When all are in use, further connections wait in the kernel's backlog.
-    places: Rc<Places>,
+    places: Rc<ConnectionSlots>,
     /// The counts of each client, over all workers.
-    shares: Shares,
+    shares: ClientQuotas,
     /// Whether further connections are closed at once instead.
     turns_away: bool,
     metrics: Rc<ClientMetrics>,
@@ -40,19 +40,19 @@ pub struct Door {
     budget: Budget,
 }
 
-impl Door {
+impl Acceptor {
     /// `share`: the part of the listener's connections that is this worker's.
     pub fn new(
         listener: &Listener,
         certificates: Option<Arc<Certificates>>,
-        (share, shares, budget): (usize, Shares, Budget),
+        (share, shares, budget): (usize, ClientQuotas, Budget),
         drain: CancellationToken,
         metrics: &ClientMetrics,
     ) -> Self {
         let metrics = Rc::new(metrics.clone());
         let counted = (budget.clone(), shares.clone());
-        let entry = Entry::new(listener, certificates, drain.clone(), metrics.clone(), counted);
-        let places = Places::new(share.max(1));
+        let entry = ListenerConfig::new(listener, certificates, drain.clone(), metrics.clone(), counted);
+        let places = ConnectionSlots::new(share.max(1));
         let entry = RefCell::new(Rc::new(entry));
         Self { entry, drain, places, shares, turns_away: false, metrics, budget }
     }
@@ -68,11 +68,16 @@ impl Door {
         let certificates = self.entry.borrow().certificates();
         let (drain, metrics) = (self.drain.clone(), self.metrics.clone());
         let counted = (self.budget.clone(), self.shares.clone());
-        self.entry.replace(Rc::new(Entry::new(listener, certificates, drain, metrics, counted)));
+        self.entry.replace(Rc::new(ListenerConfig::new(listener, certificates, drain, metrics, counted)));
     }
 
     /// Accepts connections until the drain begins. They live on in `open`, each until its requests are answered.
-    pub async fn serve<N: Network>(&self, listener: N::Listener, front: Rc<dyn Answers>, open: &TaskTracker) {
+    pub async fn serve<N: Network>(
+        &self,
+        listener: N::Listener,
+        front: Rc<dyn HttpHandler>,
+        open: &TaskTracker,
+    ) {
         let drain = &self.drain;
         loop {
             let accepted = tokio::select! {
@@ -97,9 +102,9 @@ impl Door {
     }
 
     /// A place for a new connection. `None`: it is closed.
-    async fn place(&self, peer: &Peer) -> Option<Kept> {
-        let client = Client::at(peer.address.ip());
-        let turned_away = |why: Crowded| {
+    async fn place(&self, peer: &ConnectionInfo) -> Option<AcceptedSlot> {
+        let client = ClientId::at(peer.address.ip());
+        let turned_away = |why: ConnectionRejection| {
             self.metrics.turned_away(why);
             debug!(peer = %peer.address, why = why.word(), "turned away");
         };
@@ -111,7 +116,7 @@ impl Door {
             Some(most) => {
                 let share = self.shares.connection(client, most);
                 if share.is_none() {
-                    turned_away(Crowded::ClientLimit);
+                    turned_away(ConnectionRejection::ClientLimit);
                     return None;
                 }
                 share
@@ -120,7 +125,7 @@ impl Door {
         if self.turns_away {
             let place = self.places.free(client);
             if place.is_none() {
-                turned_away(Crowded::NoPlace);
+                turned_away(ConnectionRejection::ConnectionLimit);
             }
             return place.map(|place| (place, share));
         }
@@ -129,7 +134,7 @@ impl Door {
                 return Some((place, share));
             }
             if !is_proxy && !self.places.may_wait(client) {
-                turned_away(Crowded::NoPlace);
+                turned_away(ConnectionRejection::ConnectionLimit);
                 return None;
             }
             // All connections are at work. The end of a request does not wake us, so look again soon.
@@ -145,7 +150,7 @@ impl Door {
     async fn serve_the_queue<N: Network>(
         &self,
         listener: N::Listener,
-        front: &Rc<dyn Answers>,
+        front: &Rc<dyn HttpHandler>,
         open: &TaskTracker,
     ) {
         for _ in 0..BACKLOG {
@@ -157,7 +162,7 @@ impl Door {
                 () = std::future::ready(()) => return,
             };
             if let Ok((stream, peer)) = accepted {
-                let Some(place) = self.places.take(Client::at(peer.address.ip())) else { return };
+                let Some(place) = self.places.take(ClientId::at(peer.address.ip())) else { return };
                 self.take(stream, peer, (place, None), front, open);
             }
         }
@@ -166,9 +171,9 @@ impl Door {
     fn take<S>(
         &self,
         stream: S,
-        peer: Peer,
-        (place, share): Kept,
-        front: &Rc<dyn Answers>,
+        peer: ConnectionInfo,
+        (place, share): AcceptedSlot,
+        front: &Rc<dyn HttpHandler>,
         open: &TaskTracker,
     ) where
         S: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
@@ -197,7 +202,7 @@ impl Door {
 }
 
 /// Kept for as long as a connection lives: its place, and its part in its client's share.
-type Kept = (Place, Option<Share>);
+type AcceptedSlot = (ConnectionSlot, Option<QuotaPermit>);
 
 /// How often connections at work are checked for a quiet one.
 const LOOK: Duration = Duration::from_millis(50);

@@ -4,29 +4,29 @@ use std::{convert::Infallible, future::ready, rc::Rc, time::Duration};
 
 use hyper::{Request, body::Incoming, service::Service};
 
-use super::responder::{Answered, Answers, Asked, Refused};
-use crate::course::Course;
+use super::responder::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture};
+use crate::course::ConnectionState;
 use crate::{
     body::{Body, Reply},
     buffered::HeadMemory,
-    peer::Peer,
+    peer::ConnectionInfo,
 };
 
 /// The service for one client's connection.
-pub struct Facing {
-    front: Rc<dyn Answers>,
-    peer: Rc<Peer>,
-    course: Rc<Course>,
+pub struct ConnectionService {
+    front: Rc<dyn HttpHandler>,
+    peer: Rc<ConnectionInfo>,
+    course: Rc<ConnectionState>,
     pause: Duration,
     memory: HeadMemory,
 }
 
-impl Facing {
+impl ConnectionService {
     /// `pause`: how long a client may take for each piece of a request's body.
     pub fn new(
-        front: Rc<dyn Answers>,
-        peer: Peer,
-        course: Rc<Course>,
+        front: Rc<dyn HttpHandler>,
+        peer: ConnectionInfo,
+        course: Rc<ConnectionState>,
         pause: Duration,
         memory: HeadMemory,
     ) -> Self {
@@ -34,19 +34,25 @@ impl Facing {
     }
 }
 
-impl Service<Request<Incoming>> for Facing {
+impl Service<Request<Incoming>> for ConnectionService {
     type Response = Reply;
     type Error = Infallible;
-    type Future = Answered;
+    type Future = ResponseFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Answered {
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let (exchange, answering) = self.course.begin();
         let http = request.map(|body| Body::from_client(body, exchange.clone(), self.pause));
         // Here and not in a step: one look at an HTTP/2 connection hands over all heads that have come, and steps run later.
         let Ok(head) = self.memory.hold(&http) else {
-            let reply = self.front.refuse(Refused::NoRoom, Duration::ZERO);
+            let reply = self.front.refuse(RequestRejection::HeadMemoryExhausted, Duration::ZERO);
             return Box::pin(ready(Ok(reply.map(|body| answering.with(body)))));
         };
-        self.front.answer(Asked { http: Box::new(http), peer: self.peer.clone(), exchange, answering, head })
+        self.front.answer(IncomingRequest {
+            http: Box::new(http),
+            peer: self.peer.clone(),
+            exchange,
+            answering,
+            head,
+        })
     }
 }

@@ -2,16 +2,16 @@
 
 use tokio::time::Instant;
 
-use super::detect::{PREFACE, Spoken};
-use crate::buffered::{Full, HeadMemory, HeadReservation};
+use super::detect::{DetectedProtocol, PREFACE};
+use crate::buffered::{BudgetExceededError, HeadMemory, HeadReservation};
 
 /// The head that one connection is sending.
 pub(super) struct PartialHead {
     room: HeadReservation,
-    progress: Progress,
+    progress: HeadProgress,
 }
 
-enum Progress {
+enum HeadProgress {
     /// So many bytes of the present head have come. The library keeps its buffer, so the connection keeps the room of its
     /// largest head.
     Http1(usize),
@@ -24,30 +24,32 @@ enum Progress {
 
 impl PartialHead {
     /// `unfinished`: the bytes that the library may take for an HTTP/2 head that is not complete.
-    pub(super) fn new(spoken: Spoken, memory: &HeadMemory, unfinished: usize) -> Self {
+    pub(super) fn new(spoken: DetectedProtocol, memory: &HeadMemory, unfinished: usize) -> Self {
         let progress = match spoken {
-            Spoken::Http1 => Progress::Http1(0),
-            Spoken::Http2 => Progress::Http2 { frames: HeadFrameParser::new(), unfinished, since: None },
+            DetectedProtocol::Http1 => HeadProgress::Http1(0),
+            DetectedProtocol::Http2 => {
+                HeadProgress::Http2 { frames: HeadFrameParser::new(), unfinished, since: None }
+            }
         };
         Self { room: memory.reserve(), progress }
     }
 
     /// An HTTP/1 head begins.
     pub(super) fn begin(&mut self) {
-        if let Progress::Http1(come) = &mut self.progress {
+        if let HeadProgress::Http1(come) = &mut self.progress {
             *come = 0;
         }
     }
 
     /// Bytes came. `of_head`: an HTTP/1 client has not sent all of its head.
-    pub(super) fn read(&mut self, bytes: &[u8], of_head: bool) -> Result<(), Full> {
+    pub(super) fn read(&mut self, bytes: &[u8], of_head: bool) -> Result<(), BudgetExceededError> {
         match &mut self.progress {
-            Progress::Http1(come) if of_head => {
+            HeadProgress::Http1(come) if of_head => {
                 *come += head_part(bytes, *come == 0);
                 self.room.hold(*come)
             }
-            Progress::Http1(_) => Ok(()),
-            Progress::Http2 { frames, unfinished, since } => {
+            HeadProgress::Http1(_) => Ok(()),
+            HeadProgress::Http2 { frames, unfinished, since } => {
                 frames.read(bytes);
                 if !frames.open {
                     if since.take().is_some() {
@@ -64,8 +66,8 @@ impl PartialHead {
     /// Since when an HTTP/2 head is not complete. Nothing else can come over the connection meanwhile.
     pub(super) fn unfinished(&self) -> Option<Instant> {
         match self.progress {
-            Progress::Http1(_) => None,
-            Progress::Http2 { since, .. } => since,
+            HeadProgress::Http1(_) => None,
+            HeadProgress::Http2 { since, .. } => since,
         }
     }
 }
@@ -156,11 +158,11 @@ mod tests {
 
     #[test]
     fn heads_that_are_not_complete_take_room_and_the_last_one_finds_none() {
-        for spoken in [Spoken::Http1, Spoken::Http2] {
+        for spoken in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
             let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
             let memory = HeadMemory::new(budget.clone(), None);
             let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
-            let bytes = if spoken == Spoken::Http1 { vec![b'x'; 1 << 20] } else { opened };
+            let bytes = if spoken == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
             let mut held = Vec::new();
             let all = loop {
                 let mut heads = PartialHead::new(spoken, &memory, 1 << 20);
@@ -192,13 +194,13 @@ mod tests {
     fn a_complete_http2_head_gives_its_room_back_and_an_http1_connection_keeps_it() {
         let budget = Budget::new(1 << 20, BufferedMetrics::nobodys());
         let memory = HeadMemory::new(budget.clone(), None);
-        let mut http2 = PartialHead::new(Spoken::Http2, &memory, 1 << 20);
+        let mut http2 = PartialHead::new(DetectedProtocol::Http2, &memory, 1 << 20);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
         http2.read(&opened, false).expect("room");
         assert!(http2.unfinished().is_some());
         http2.read(&frame(CONTINUATION, END_HEADERS, 1), false).expect("room");
         assert_eq!((http2.unfinished(), budget.metrics().add(0)), (None, 0));
-        let mut http1 = PartialHead::new(Spoken::Http1, &memory, 1 << 20);
+        let mut http1 = PartialHead::new(DetectedProtocol::Http1, &memory, 1 << 20);
         http1.read(&[b'x'; 30_000], true).expect("room");
         http1.read(&[b'x'; 90_000], false).expect("a body is counted elsewhere");
         http1.begin();

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use fencegate_process::families::Families;
+use fencegate_process::families::MetricRegistry;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use super::{places::Crowded, time_limit::Limit};
+use super::{places::ConnectionRejection, time_limit::TimeLimit};
 
 /// The families of the connections of clients; clones count into the same ones.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
-    pub fn register(families: &Families) -> Self {
+    pub fn register(families: &MetricRegistry) -> Self {
         let counters =
             |name, help, label| families.register(IntCounterVec::new(Opts::new(name, help), &[label]));
         let not_after = Opts::new(
@@ -51,12 +51,12 @@ impl ClientMetrics {
             reloads: counters("tls_reloads_total", "Files of a listener's TLS that have changed.", "result"),
             not_after: families.register(IntGaugeVec::new(not_after, &["certificate"])),
         };
-        for limit in Limit::ALL {
+        for limit in TimeLimit::ALL {
             // Makes every series at zero: an alert can only see the growth of a series that exists before its first
             // event.
             metrics.timeouts.with_label_values(&[limit.word()]);
         }
-        for why in [Crowded::NoPlace, Crowded::ClientLimit] {
+        for why in [ConnectionRejection::ConnectionLimit, ConnectionRejection::ClientLimit] {
             metrics.turned_away.with_label_values(&[why.word()]);
         }
         for result in RESULTS {
@@ -88,11 +88,11 @@ impl ClientMetrics {
         self.made_room.inc();
     }
 
-    pub fn turned_away(&self, why: Crowded) {
+    pub fn turned_away(&self, why: ConnectionRejection) {
         self.turned_away.with_label_values(&[why.word()]).inc();
     }
 
-    pub fn timed_out(&self, limit: Limit) {
+    pub fn timed_out(&self, limit: TimeLimit) {
         self.timeouts.with_label_values(&[limit.word()]).inc();
     }
 }

@@ -21,4 +21,4 @@ mod seldom;
 mod speak;
 pub mod time_limit;
 
-pub use self::{door::Door, facing::Facing, places::Crowded};
+pub use self::{door::Acceptor, facing::ConnectionService, places::ConnectionRejection};

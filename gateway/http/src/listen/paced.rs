@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::Timeouts;
+use fencegate_policies::plan::ListenerTimeouts;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep, sleep_until},
@@ -21,19 +21,19 @@ use super::{
     farewell::{close, farewell, words},
     heads::PartialHead,
     metrics::ClientMetrics,
-    responder::{Answers, Refused},
-    time_limit::Limit,
+    responder::{HttpHandler, RequestRejection},
+    time_limit::TimeLimit,
 };
-use crate::buffered::Full;
-use crate::course::{Course, Reading, Writing};
+use crate::buffered::BudgetExceededError;
+use crate::course::{ConnectionState, ReadState, WriteState};
 use crate::network::Reset;
 
 /// A connection that is served.
-pub(super) struct Paced<I: Reset> {
-    stream: Stream<I>,
-    course: Rc<Course>,
-    timeouts: Timeouts,
-    front: Rc<dyn Answers>,
+pub(super) struct TimedIo<I: Reset> {
+    stream: IoState<I>,
+    course: Rc<ConnectionState>,
+    timeouts: ListenerTimeouts,
+    front: Rc<dyn HttpHandler>,
     metrics: Rc<ClientMetrics>,
     /// Made at the first wait for the client, and reset only if it would fire too late.
     timer: Option<Pin<Box<Sleep>>>,
@@ -47,24 +47,24 @@ pub(super) struct Paced<I: Reset> {
     heads: PartialHead,
 }
 
-enum Stream<I> {
+enum IoState<I> {
     Live(I),
     /// The connection ends; no byte of the HTTP library passes any more.
     Leaving(Pin<Box<dyn Future<Output = ()>>>),
     Gone,
 }
 
-impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> TimedIo<I> {
     pub(super) fn new(
         stream: I,
-        course: Rc<Course>,
-        timeouts: Timeouts,
-        (front, metrics): (Rc<dyn Answers>, Rc<ClientMetrics>),
+        course: Rc<ConnectionState>,
+        timeouts: ListenerTimeouts,
+        (front, metrics): (Rc<dyn HttpHandler>, Rc<ClientMetrics>),
         heads: PartialHead,
     ) -> Self {
         course.unsent.waits(timeouts.response_write);
         Self {
-            stream: Stream::Live(stream),
+            stream: IoState::Live(stream),
             course,
             timeouts,
             front,
@@ -79,26 +79,26 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
 
     /// The bare stream, without time limits. `None`: it is being closed.
     pub(super) fn unwrap(mut self) -> Option<I> {
-        match mem::replace(&mut self.stream, Stream::Gone) {
-            Stream::Live(stream) => Some(stream),
-            Stream::Leaving(_) | Stream::Gone => None,
+        match mem::replace(&mut self.stream, IoState::Gone) {
+            IoState::Live(stream) => Some(stream),
+            IoState::Leaving(_) | IoState::Gone => None,
         }
     }
 
     /// Called when there is nothing to read. Ready when the client is too late.
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.course.reading() {
-            Reading::Busy => {
+            ReadState::Busy => {
                 self.course.waits(cx.waker());
                 return Poll::Pending;
             }
-            Reading::Head(since) => (since, Limit::RequestHeaders),
-            Reading::Idle(known) => (self.course.idle_since(known), Limit::Idle),
+            ReadState::Head(since) => (since, TimeLimit::RequestHeaders),
+            ReadState::Idle(known) => (self.course.idle_since(known), TimeLimit::Idle),
         };
         ready!(self.poll_timer(cx, since + limit.of(&self.timeouts)));
         self.metrics.timed_out(limit);
         match limit {
-            Limit::RequestHeaders => self.refuse(Refused::Slow),
+            TimeLimit::RequestHeaders => self.refuse(RequestRejection::TimedOut),
             _ => self.leave(farewell_without_words),
         }
         self.poll_leaving(cx)
@@ -108,7 +108,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(since) = self.heads.unfinished() else { return Poll::Pending };
         ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
-        self.metrics.timed_out(Limit::RequestHeaders);
+        self.metrics.timed_out(TimeLimit::RequestHeaders);
         self.course.reset();
         Poll::Ready(())
     }
@@ -130,7 +130,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     /// Ready when the client of a held-back body has gone. Nobody reads from the socket meanwhile, so the kernel does
     /// not wake us, and we have to look.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Stream::Live(stream) = &self.stream else { return Poll::Pending };
+        let IoState::Live(stream) = &self.stream else { return Poll::Pending };
         loop {
             if stream.has_hung_up() {
                 return Poll::Ready(());
@@ -143,30 +143,30 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     /// Replaces the bare status that the HTTP library writes when it cannot read a request.
     fn correct(&mut self, said: &[u8]) {
         self.refuse(match said.get(9..12) {
-            Some(b"431") if self.first_line => Refused::TargetTooLarge,
-            Some(b"414") => Refused::TargetTooLarge,
-            Some(b"431") => Refused::HeaderTooLarge,
-            _ => Refused::Malformed("the head of a request cannot be read"),
+            Some(b"431") if self.first_line => RequestRejection::TargetTooLarge,
+            Some(b"414") => RequestRejection::TargetTooLarge,
+            Some(b"431") => RequestRejection::HeaderTooLarge,
+            _ => RequestRejection::Malformed("the head of a request cannot be read"),
         });
     }
 
     /// Bytes have come.
-    fn heard(&mut self, bytes: &[u8]) -> Result<(), Full> {
-        if let Reading::Idle(_) = self.course.reading() {
+    fn heard(&mut self, bytes: &[u8]) -> Result<(), BudgetExceededError> {
+        if let ReadState::Idle(_) = self.course.reading() {
             self.heads.begin();
         }
         self.course.heard();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
-        self.heads.read(bytes, matches!(self.course.reading(), Reading::Head(_)))
+        self.heads.read(bytes, matches!(self.course.reading(), ReadState::Head(_)))
     }
 
-    fn refuse(&mut self, refused: Refused) {
+    fn refuse(&mut self, refused: RequestRejection) {
         let took = match self.course.reading() {
-            Reading::Head(since) => since.elapsed(),
-            Reading::Busy | Reading::Idle(_) => Duration::ZERO,
+            ReadState::Head(since) => since.elapsed(),
+            ReadState::Busy | ReadState::Idle(_) => Duration::ZERO,
         };
         let words = words(&self.front.refuse(refused, took));
-        if let Writing::Owed(0) = self.course.writing() {
+        if let WriteState::Owed(0) = self.course.writing() {
             self.leave(|stream| Box::pin(farewell(stream, words)));
         } else {
             // The client has not taken the earlier answers either, so no refusal is written.
@@ -175,16 +175,16 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     }
 
     fn leave(&mut self, how: impl FnOnce(I) -> Pin<Box<dyn Future<Output = ()>>>) {
-        self.stream = match mem::replace(&mut self.stream, Stream::Gone) {
-            Stream::Live(stream) => Stream::Leaving(how(stream)),
+        self.stream = match mem::replace(&mut self.stream, IoState::Gone) {
+            IoState::Live(stream) => IoState::Leaving(how(stream)),
             other => other,
         };
     }
 
     fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Stream::Leaving(farewell) = &mut self.stream {
+        if let IoState::Leaving(farewell) = &mut self.stream {
             ready!(farewell.as_mut().poll(cx));
-            self.stream = Stream::Gone;
+            self.stream = IoState::Gone;
         }
         Poll::Ready(())
     }
@@ -197,14 +197,14 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
         }
         let since = *self.stuck.get_or_insert_with(Instant::now);
         ready!(self.poll_timer(cx, since + self.timeouts.response_write));
-        self.metrics.timed_out(Limit::ResponseWrite);
+        self.metrics.timed_out(TimeLimit::ResponseWrite);
         self.course.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Writes interim answers. This happens when the library flushes, because then it has written whole messages only.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream: Stream::Live(stream), course, .. } = self else { return Poll::Ready(Ok(())) };
+        let Self { stream: IoState::Live(stream), course, .. } = self else { return Poll::Ready(Ok(())) };
         match &course.interims {
             Some(interims) => interims.poll_write(|bytes| Pin::new(&mut *stream).poll_write(cx, bytes)),
             None => Poll::Ready(Ok(())),
@@ -224,8 +224,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
     fn write_owed(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let total = pieces.iter().map(|piece| piece.len()).sum();
         let owed = match self.course.writing() {
-            Writing::Owed(owed) => owed,
-            Writing::LastPiece | Writing::Answers => total,
+            WriteState::Owed(owed) => owed,
+            WriteState::LastChunk | WriteState::Answers => total,
         };
         self.course.owes(owed);
         let Some(first) = pieces.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
@@ -234,7 +234,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> Paced<I> {
             // The library's bytes are swallowed, so that it closes the connection; our refusal is written instead.
             return Poll::Ready(Ok(total));
         }
-        let Stream::Live(stream) = &mut self.stream else { return Poll::Ready(Ok(total)) };
+        let IoState::Live(stream) = &mut self.stream else { return Poll::Ready(Ok(total)) };
         let polled = match total <= owed {
             true => Pin::new(stream).poll_write_vectored(cx, pieces),
             false => Pin::new(stream).poll_write(cx, &first[..owed.min(first.len())]),
@@ -255,14 +255,14 @@ fn farewell_without_words<I: AsyncRead + AsyncWrite + Unpin + 'static>(
     Box::pin(close(stream))
 }
 
-impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I> {
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for TimedIo<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let Stream::Live(stream) = &mut this.stream else {
+        let IoState::Live(stream) = &mut this.stream else {
             // Closes, once the refusal is written.
             return this.poll_leaving(cx).map(Ok);
         };
@@ -274,7 +274,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I>
                     return Poll::Ready(read);
                 }
                 buffer.set_filled(before);
-                this.refuse(Refused::NoRoom);
+                this.refuse(RequestRejection::HeadMemoryExhausted);
                 if this.heads.unfinished().is_some() {
                     // No words can be said in the middle of a head.
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -289,14 +289,14 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncRead for Paced<I>
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I> {
+impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for TimedIo<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.course.writing() != Writing::Answers {
+        if this.course.writing() != WriteState::Answers {
             return this.write_owed(cx, &[IoSlice::new(bytes)]);
         }
         ready!(this.poll_begun(cx))?;
-        let Stream::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
+        let IoState::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
         let polled = Pin::new(stream).poll_write(cx, bytes);
         this.course.passed(&polled, &[IoSlice::new(bytes)]);
         this.written(cx, polled)
@@ -308,11 +308,11 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.course.writing() != Writing::Answers {
+        if this.course.writing() != WriteState::Answers {
             return this.write_owed(cx, pieces);
         }
         ready!(this.poll_begun(cx))?;
-        let Stream::Live(stream) = &mut this.stream else {
+        let IoState::Live(stream) = &mut this.stream else {
             return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
         };
         let polled = Pin::new(stream).poll_write_vectored(cx, pieces);
@@ -322,8 +322,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
-            Stream::Live(stream) => stream.is_write_vectored(),
-            Stream::Leaving(_) | Stream::Gone => true,
+            IoState::Live(stream) => stream.is_write_vectored(),
+            IoState::Leaving(_) | IoState::Gone => true,
         }
     }
 
@@ -333,8 +333,8 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
         if !matches!(said, Poll::Ready(Ok(()))) {
             return this.written(cx, said);
         }
-        let Stream::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
-        if this.course.writing() == Writing::LastPiece {
+        let IoState::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
+        if this.course.writing() == WriteState::LastChunk {
             // The answer was written in full before.
             this.course.owes(0);
         }
@@ -345,7 +345,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
         if this.course.holds_back() && this.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if let Reading::Idle(_) = this.course.reading() {
+        if let ReadState::Idle(_) = this.course.reading() {
             // The library reads again only when bytes come, so the wait for them begins here.
             let _too_late = this.poll_wait(cx);
         }
@@ -354,7 +354,7 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let (true, Stream::Live(_)) = (this.course.parts(), &this.stream) {
+        if let (true, IoState::Live(_)) = (this.course.parts(), &this.stream) {
             // The stream was given away after a switch of protocols, so it must not be closed. All writes were flushed
             // before.
             return Poll::Ready(Ok(()));
@@ -364,9 +364,9 @@ impl<I: AsyncRead + AsyncWrite + Reset + Unpin + 'static> AsyncWrite for Paced<I
     }
 }
 
-impl<I: Reset> Drop for Paced<I> {
+impl<I: Reset> Drop for TimedIo<I> {
     fn drop(&mut self) {
-        if let (Stream::Live(stream), true) = (&self.stream, self.course.is_reset()) {
+        if let (IoState::Live(stream), true) = (&self.stream, self.course.is_reset()) {
             stream.reset_on_close();
         }
     }

@@ -10,42 +10,42 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::seldom::Seldom;
-use crate::course::Course;
-use crate::share::Client;
+use super::seldom::WakeGated;
+use crate::course::ConnectionState;
+use crate::share::ClientId;
 
 /// The places of one worker.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     most: usize,
-    taken: RefCell<Taken>,
+    taken: RefCell<SlotTable>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct SlotTable {
     /// By number of arrival.
-    all: BTreeMap<u64, Holder>,
+    all: BTreeMap<u64, SlotEntry>,
     /// The number of connections of each client.
-    of: HashMap<Client, usize>,
+    of: HashMap<ClientId, usize>,
     /// Connections that have lost their places and are still being closed.
     leaving: usize,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Holder {
-    client: Client,
+struct SlotEntry {
+    client: ClientId,
     since: Instant,
     /// The state of the connection, once its protocol is known. Before that it counts as quiet.
-    course: Option<Weak<Course>>,
+    course: Option<Weak<ConnectionState>>,
     leave: CancellationToken,
 }
 
 /// One connection, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Rc<Places>,
+pub(super) struct ConnectionSlot {
+    places: Rc<ConnectionSlots>,
     number: u64,
     leave: CancellationToken,
     /// Whether HTTP is spoken, so that the connection has to be closed in order.
@@ -54,50 +54,50 @@ pub(super) struct Place {
 
 /// Why a new connection is closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crowded {
-    NoPlace,
+pub enum ConnectionRejection {
+    ConnectionLimit,
     ClientLimit,
 }
 
-impl Crowded {
+impl ConnectionRejection {
     pub fn word(self) -> &'static str {
         match self {
-            Self::NoPlace => "no-place",
+            Self::ConnectionLimit => "no-place",
             Self::ClientLimit => "client-limit",
         }
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(most: usize) -> Rc<Self> {
         Rc::new(Self { most, taken: RefCell::default(), freed: Notify::new() })
     }
 
     /// Takes a free place.
-    pub(super) fn free(self: &Rc<Self>, client: Client) -> Option<Place> {
+    pub(super) fn free(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
         let mut taken = self.taken.borrow_mut();
         (taken.all.len() < self.most).then(|| {
             let (number, leave) = (taken.next, CancellationToken::new());
             taken.next += 1;
-            let holder = Holder { client, since: Instant::now(), course: None, leave: leave.clone() };
+            let holder = SlotEntry { client, since: Instant::now(), course: None, leave: leave.clone() };
             taken.all.insert(number, holder);
             *taken.of.entry(client).or_default() += 1;
-            Place { places: self.clone(), number, leave, speaks: Cell::new(false) }
+            ConnectionSlot { places: self.clone(), number, leave, speaks: Cell::new(false) }
         })
     }
 
     /// Takes a free place, or that of a quiet connection. `None`: all connections are at work, or belong to clients
     /// that have fewer than this one.
-    pub(super) fn take(self: &Rc<Self>, client: Client) -> Option<Place> {
-        self.free_or_made(client, Counted::AsItsOwn)
+    pub(super) fn take(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
+        self.free_or_made(client, CountScope::OwnClient)
     }
 
     /// The same for a proxy, which gets any quiet connection's place, because its connections belong to many clients.
-    pub(super) fn take_for_others(self: &Rc<Self>, proxy: Client) -> Option<Place> {
-        self.free_or_made(proxy, Counted::AsOthers)
+    pub(super) fn take_for_others(self: &Rc<Self>, proxy: ClientId) -> Option<ConnectionSlot> {
+        self.free_or_made(proxy, CountScope::ProxiedClients)
     }
 
-    fn free_or_made(self: &Rc<Self>, client: Client, counted: Counted) -> Option<Place> {
+    fn free_or_made(self: &Rc<Self>, client: ClientId, counted: CountScope) -> Option<ConnectionSlot> {
         self.free(client).or_else(|| {
             // Connections that are being closed exist beside the places, so their number is bounded as well.
             if self.taken.borrow().leaving < self.most / 8 + FEW {
@@ -109,7 +109,7 @@ impl Places {
 
     /// Whether a new connection without a place may wait for one. A client that already has a place may not, because it
     /// would hold up clients that have none.
-    pub(super) fn may_wait(&self, client: Client) -> bool {
+    pub(super) fn may_wait(&self, client: ClientId) -> bool {
         !self.taken.borrow().of.contains_key(&client)
     }
 
@@ -121,24 +121,24 @@ impl Places {
 
 /// Whether a peer's connections count as its own, or as those of many clients behind a proxy.
 #[derive(Debug, Clone, Copy)]
-enum Counted {
-    AsItsOwn,
-    AsOthers,
+enum CountScope {
+    OwnClient,
+    ProxiedClients,
 }
 
 /// Connections that may be closed at once, however few places there are.
 const FEW: usize = 8;
 
-impl Taken {
+impl SlotTable {
     /// Closes a quiet connection of the client that has the most, and of these the one that has been quiet for longest.
     /// A client with fewer connections than the new one is spared, so that nobody can drive out others by filling the
     /// places. A proxy spares nobody: otherwise the door would wait for its place, and keep out all behind it, while
     /// quiet connections hold places.
-    fn make_room(&mut self, comes: Client, counted: Counted) {
-        let of = |client: &Client| self.of.get(client).copied().unwrap_or_default();
+    fn make_room(&mut self, comes: ClientId, counted: CountScope) {
+        let of = |client: &ClientId| self.of.get(client).copied().unwrap_or_default();
         let has = match counted {
-            Counted::AsItsOwn => of(&comes),
-            Counted::AsOthers => 0,
+            CountScope::OwnClient => of(&comes),
+            CountScope::ProxiedClients => 0,
         };
         let quiet = self.all.iter().filter(|(_, holder)| of(&holder.client) >= has);
         let quiet = quiet.filter_map(|(number, holder)| Some((holder, *number, holder.is_quiet()?)));
@@ -151,7 +151,7 @@ impl Taken {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Holder> {
+    fn remove(&mut self, number: u64) -> Option<SlotEntry> {
         let holder = self.all.remove(&number)?;
         if let Some(count) = self.of.get_mut(&holder.client) {
             *count -= 1;
@@ -163,7 +163,7 @@ impl Taken {
     }
 }
 
-impl Holder {
+impl SlotEntry {
     /// Since when the connection is quiet.
     fn is_quiet(&self) -> Option<Instant> {
         match &self.course {
@@ -174,9 +174,9 @@ impl Holder {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Sets the state of the connection, once its protocol is known.
-    pub(super) fn follows(&self, course: &Rc<Course>) {
+    pub(super) fn follows(&self, course: &Rc<ConnectionState>) {
         self.speaks.set(true);
         if let Some(holder) = self.places.taken.borrow_mut().all.get_mut(&self.number) {
             holder.course = Some(Rc::downgrade(course));
@@ -185,7 +185,7 @@ impl Place {
 
     /// Returns when the place was given to another connection.
     pub(super) async fn lost(&self) {
-        Seldom::of(self.leave.cancelled()).await;
+        WakeGated::of(self.leave.cancelled()).await;
     }
 
     /// Says that HTTP is spoken: the code that serves the connection sees the loss of the place, and closes in order.
@@ -194,7 +194,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut taken = self.places.taken.borrow_mut();
         if taken.remove(self.number).is_none() {
@@ -210,18 +210,18 @@ mod tests {
 
     use super::*;
 
-    fn client(last: u8) -> Client {
-        Client::at(IpAddr::from([192, 0, 2, last]))
+    fn client(last: u8) -> ClientId {
+        ClientId::at(IpAddr::from([192, 0, 2, last]))
     }
 
-    fn is_gone(place: &Place) -> bool {
+    fn is_gone(place: &ConnectionSlot) -> bool {
         place.leave.is_cancelled()
     }
 
     #[tokio::test]
     async fn who_asks_nothing_makes_room_and_who_has_most_first() {
-        let places = Places::new(4);
-        let greedy: Vec<Place> = (0..3).map(|_| places.take(client(1)).expect("free")).collect();
+        let places = ConnectionSlots::new(4);
+        let greedy: Vec<ConnectionSlot> = (0..3).map(|_| places.take(client(1)).expect("free")).collect();
         let modest = places.take(client(2)).expect("free");
         let third = places.take(client(3)).expect("made room");
         assert!(is_gone(&greedy[0]) && !is_gone(&greedy[1]) && !is_gone(&modest));
@@ -236,11 +236,11 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_at_work_stays_and_nobody_makes_room_for_who_has_more() {
-        let places = Places::new(3);
+        let places = ConnectionSlots::new(3);
         let mut work = Vec::new();
         for _ in 0..2 {
             let place = places.take(client(1)).expect("free");
-            let course = Course::of_http1(Instant::now());
+            let course = ConnectionState::of_http1(Instant::now());
             place.follows(&course);
             let exchange = course.begin();
             work.push((place, course, exchange));
@@ -259,11 +259,11 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_asks_nothing_makes_room_for_a_proxy_however_many_it_has() {
-        let places = Places::new(4);
+        let places = ConnectionSlots::new(4);
         let mut work = Vec::new();
         for _ in 0..3 {
             let place = places.take_for_others(client(1)).expect("free");
-            let course = Course::of_http1(Instant::now());
+            let course = ConnectionState::of_http1(Instant::now());
             place.follows(&course);
             let exchange = course.begin();
             work.push((place, course, exchange));
@@ -278,9 +278,9 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_has_parted_from_http_is_at_work() {
-        let places = Places::new(1);
+        let places = ConnectionSlots::new(1);
         let place = places.take(client(1)).expect("free");
-        let course = Course::of_http1(Instant::now());
+        let course = ConnectionState::of_http1(Instant::now());
         place.follows(&course);
         let (taker, _taken) = tokio::sync::oneshot::channel();
         let (_, answering) = course.begin();
@@ -294,9 +294,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_a_place_does_not_wait_for_another_one() {
-        let places = Places::new(1);
+        let places = ConnectionSlots::new(1);
         let place = places.take(client(1)).expect("free");
-        let course = Course::of_http1(Instant::now());
+        let course = ConnectionState::of_http1(Instant::now());
         place.follows(&course);
         let _at_work = course.begin();
         assert!(places.take(client(1)).is_none() && places.take(client(2)).is_none());
@@ -308,9 +308,9 @@ mod tests {
 
     #[tokio::test]
     async fn not_everybody_leaves_at_once() {
-        let places = Places::new(64);
-        let all: Vec<Place> = (0..64).map(|_| places.take(client(1)).expect("free")).collect();
-        let come: Vec<Place> = (2..).map_while(|last| places.take(client(last))).collect();
+        let places = ConnectionSlots::new(64);
+        let all: Vec<ConnectionSlot> = (0..64).map(|_| places.take(client(1)).expect("free")).collect();
+        let come: Vec<ConnectionSlot> = (2..).map_while(|last| places.take(client(last))).collect();
         assert_eq!(come.len(), 64 / 8 + FEW);
         drop(all);
         assert_eq!(places.taken.borrow().leaving, 0);
@@ -319,9 +319,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_of_http2_is_quiet_without_a_stream() {
-        let places = Places::new(1);
+        let places = ConnectionSlots::new(1);
         let place = places.take(client(1)).expect("free");
-        let course = Course::of_http2();
+        let course = ConnectionState::of_http2();
         place.follows(&course);
         let exchange = course.begin();
         assert!(places.take(client(2)).is_none());

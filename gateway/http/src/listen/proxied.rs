@@ -9,11 +9,11 @@ use bytes::BytesMut;
 use ppp::{HeaderResult, PartialResult, v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::detect::Rewound;
+use super::detect::PrefixedIo;
 
 /// Why a connection that has to begin with such a header is closed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BadHeader {
+pub(super) enum ProxyHeaderError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("the proxy has gone")]
@@ -24,7 +24,7 @@ pub(super) enum BadHeader {
     Malformed,
 }
 
-impl BadHeader {
+impl ProxyHeaderError {
     /// The word for metrics.
     pub(super) fn word(&self) -> &'static str {
         match self {
@@ -39,21 +39,21 @@ impl BadHeader {
 /// know its client.
 pub(super) async fn header<I: AsyncRead + Unpin>(
     mut stream: I,
-) -> Result<(Option<SocketAddr>, Rewound<I>), BadHeader> {
+) -> Result<(Option<SocketAddr>, PrefixedIo<I>), ProxyHeaderError> {
     let mut read = BytesMut::with_capacity(LARGEST);
     loop {
         if stream.read_buf(&mut read).await? == 0 {
-            return Err(BadHeader::Gone);
+            return Err(ProxyHeaderError::Gone);
         }
         if !may_begin(&read) {
-            return Err(BadHeader::Absent);
+            return Err(ProxyHeaderError::Absent);
         }
         if let Some((length, client)) = parse(&read)? {
             let behind = read.split_off(length);
-            return Ok((client, Rewound::read(behind.freeze(), stream)));
+            return Ok((client, PrefixedIo::read(behind.freeze(), stream)));
         }
         if read.len() >= LARGEST {
-            return Err(BadHeader::Malformed);
+            return Err(ProxyHeaderError::Malformed);
         }
     }
 }
@@ -72,7 +72,7 @@ fn may_begin(read: &[u8]) -> bool {
 }
 
 /// The length of the header, and the client that it names. `None`: the header is not complete yet.
-fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, BadHeader> {
+fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, ProxyHeaderError> {
     let is_line = read.starts_with(VERSION_1);
     let whole = if is_line { line(read)? } else { Some(read) };
     let Some(whole) = whole else { return Ok(None) };
@@ -84,17 +84,17 @@ fn parse(read: &[u8]) -> Result<Option<(usize, Option<SocketAddr>)>, BadHeader> 
     match result {
         HeaderResult::V1(Ok(header)) => Ok(Some((header.header.len(), of_version_1(&header)))),
         HeaderResult::V2(Ok(header)) => Ok(Some((header.len(), of_version_2(&header)))),
-        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(BadHeader::Malformed),
+        HeaderResult::V1(Err(_)) | HeaderResult::V2(Err(_)) => Err(ProxyHeaderError::Malformed),
     }
 }
 
 /// The header of version 1 up to its CRLF, and `None` before that has come. The parser may take bytes behind a bare LF for
 /// part of the line, so it is shown the line and nothing else.
-fn line(read: &[u8]) -> Result<Option<&[u8]>, BadHeader> {
+fn line(read: &[u8]) -> Result<Option<&[u8]>, ProxyHeaderError> {
     match read.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n') {
         Some(end) if read[..end].ends_with(b"\r") => Ok(Some(&read[..=end])),
         None if read.len() < LONGEST_LINE => Ok(None),
-        _ => Err(BadHeader::Malformed),
+        _ => Err(ProxyHeaderError::Malformed),
     }
 }
 

@@ -17,36 +17,36 @@ use futures_util::task::AtomicWaker;
 ///
 /// # Cancellation
 /// The same as for the inner future.
-pub(super) struct Seldom<F> {
+pub(super) struct WakeGated<F> {
     awaited: Pin<Box<F>>,
-    bell: Arc<Bell>,
+    bell: Arc<WakeFlag>,
     /// The waker for the inner future, which rings the bell.
     rope: Waker,
     /// The task that the bell wakes.
     task: Option<Waker>,
 }
 
-struct Bell {
+struct WakeFlag {
     rung: AtomicBool,
     task: AtomicWaker,
 }
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.rung.store(true, Ordering::Release);
         self.task.wake();
     }
 }
 
-impl<F: Future> Seldom<F> {
+impl<F: Future> WakeGated<F> {
     pub(super) fn of(awaited: F) -> Self {
         // It is rung at the start, so that the first poll reaches the inner future.
-        let bell = Arc::new(Bell { rung: AtomicBool::new(true), task: AtomicWaker::new() });
+        let bell = Arc::new(WakeFlag { rung: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { awaited: Box::pin(awaited), rope: bell.clone().into(), bell, task: None }
     }
 }
 
-impl<F: Future> Future for Seldom<F> {
+impl<F: Future> Future for WakeGated<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -83,7 +83,7 @@ mod tests {
                 cancelled.as_mut().poll(cx)
             })
         };
-        let mut seldom = Seldom::of(awaited);
+        let mut seldom = WakeGated::of(awaited);
         for _ in 0..10 {
             let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut seldom).poll(cx))).await;
             assert!(polled.is_pending());
@@ -98,7 +98,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_asks_last_is_woken() {
         let token = CancellationToken::new();
-        let mut seldom = Seldom::of(token.clone().cancelled_owned());
+        let mut seldom = WakeGated::of(token.clone().cancelled_owned());
         let nobody = &mut Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut seldom).poll(nobody).is_pending());
         let waits = tokio::spawn(seldom);
@@ -111,7 +111,7 @@ mod tests {
     fn what_is_there_from_the_start_is_seen_at_once() {
         let token = CancellationToken::new();
         token.cancel();
-        let mut seldom = Seldom::of(token.cancelled());
+        let mut seldom = WakeGated::of(token.cancelled());
         assert!(Pin::new(&mut seldom).poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 }

@@ -9,8 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_policies::{
-    plan::{Limits, Listener, Timeouts},
-    trusted_proxies::Trust,
+    plan::{Listener, ListenerLimits, ListenerTimeouts},
+    trusted_proxies::TrustedProxies,
 };
 use hyper::{
     rt::Executor,
@@ -25,43 +25,43 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    detect::Spoken,
-    facing::Facing,
+    detect::DetectedProtocol,
+    facing::ConnectionService,
     farewell::{close, farewell, words},
     heads::PartialHead,
     metrics::ClientMetrics,
-    paced::Paced,
-    places::Place,
-    responder::{Answers, Refused},
-    seldom::Seldom,
-    time_limit::Limit,
+    paced::TimedIo,
+    places::ConnectionSlot,
+    responder::{HttpHandler, RequestRejection},
+    seldom::WakeGated,
+    time_limit::TimeLimit,
 };
 use crate::body::fields::LIBRARYS_MOST;
 use crate::buffered::{Budget, HeadMemory};
-use crate::course::{Course, Reading};
+use crate::course::{ConnectionState, ReadState};
 use crate::{
     network::Reset,
-    parting::{Switched, Taker},
-    peer::Peer,
-    share::{Client, Shares},
+    parting::{UpgradeSender, UpgradedIo},
+    peer::ConnectionInfo,
+    share::{ClientId, ClientQuotas},
 };
 
 /// The HTTP library, with the limits of a listener.
-pub(super) struct Speech {
+pub(super) struct HttpServer {
     http1: http1::Builder,
-    http2: http2::Builder<OnThisWorker>,
-    pub(super) timeouts: Timeouts,
+    http2: http2::Builder<LocalExecutor>,
+    pub(super) timeouts: ListenerTimeouts,
     /// The memory for heads, and the counts of each client.
     budget: Budget,
-    shares: Shares,
+    shares: ClientQuotas,
     /// What the library may take for an HTTP/2 head that is not complete.
     unfinished: usize,
     /// Their heads are those of many clients.
-    proxies: Trust,
+    proxies: TrustedProxies,
 }
 
-impl Speech {
-    pub(super) fn new(listener: &Listener, budget: Budget, shares: Shares) -> Self {
+impl HttpServer {
+    pub(super) fn new(listener: &Listener, budget: Budget, shares: ClientQuotas) -> Self {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
@@ -83,28 +83,28 @@ impl Speech {
         }
     }
 
-    fn head_memory(&self, peer: &Peer) -> HeadMemory {
+    fn head_memory(&self, peer: &ConnectionInfo) -> HeadMemory {
         let address = peer.address.ip();
-        let whose = (!self.proxies.sets_apart(address)).then(|| (self.shares.clone(), Client::at(address)));
+        let whose = (!self.proxies.sets_apart(address)).then(|| (self.shares.clone(), ClientId::at(address)));
         HeadMemory::new(self.budget.clone(), whose)
     }
 
     /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
     pub(super) async fn serve<I>(
         &self,
-        spoken: Spoken,
+        spoken: DetectedProtocol,
         stream: I,
-        peer: Peer,
-        place: &Place,
-        (front, metrics): (&Rc<dyn Answers>, &Rc<ClientMetrics>),
+        peer: ConnectionInfo,
+        place: &ConnectionSlot,
+        (front, metrics): (&Rc<dyn HttpHandler>, &Rc<ClientMetrics>),
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
         I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
     {
         let course = match spoken {
-            Spoken::Http1 => Course::of_http1(Instant::now()),
-            Spoken::Http2 => Course::of_http2(),
+            DetectedProtocol::Http1 => ConnectionState::of_http1(Instant::now()),
+            DetectedProtocol::Http2 => ConnectionState::of_http2(),
         };
         place.follows(&course);
         // Ends here, so that an idle connection takes no memory for it.
@@ -112,18 +112,18 @@ impl Speech {
             let memory = self.head_memory(&peer);
             let heads = PartialHead::new(spoken, &memory, self.unfinished);
             let pause = self.timeouts.request_body;
-            (Facing::new(front.clone(), peer, course.clone(), pause, memory), heads)
+            (ConnectionService::new(front.clone(), peer, course.clone(), pause, memory), heads)
         };
         let told = (front.clone(), metrics.clone());
-        let paced = Paced::new(stream, course.clone(), self.timeouts.clone(), told, heads);
+        let paced = TimedIo::new(stream, course.clone(), self.timeouts.clone(), told, heads);
         let (stream, course) = (TokioIo::new(paced), &*course);
         // Each has a box of its own, so that an idle connection only takes memory for the version of HTTP that it speaks.
         match spoken {
-            Spoken::Http1 => {
+            DetectedProtocol::Http1 => {
                 let connection = self.http1.serve_connection(stream, facing);
                 Box::pin(in_turn(connection, course, place, &**front, drain)).await
             }
-            Spoken::Http2 => {
+            DetectedProtocol::Http2 => {
                 let connection = self.http2.serve_connection(stream, facing);
                 Box::pin(self.at_once(connection, course, place, metrics, drain)).await
             }
@@ -134,8 +134,8 @@ impl Speech {
     async fn at_once<I>(
         &self,
         connection: Http2<I>,
-        course: &Course,
-        place: &Place,
+        course: &ConnectionState,
+        place: &ConnectionSlot,
         metrics: &ClientMetrics,
         drain: &CancellationToken,
     ) -> hyper::Result<()>
@@ -156,7 +156,7 @@ impl Speech {
         };
         if let Some(limit) = neglected {
             metrics.timed_out(limit);
-            if limit == Limit::ResponseWrite {
+            if limit == TimeLimit::ResponseWrite {
                 course.reset();
                 return Ok(());
             }
@@ -170,15 +170,15 @@ impl Speech {
     }
 }
 
-type Http1<I> = http1::Connection<TokioIo<Paced<I>>, Facing>;
-type Http2<I> = http2::Connection<TokioIo<Paced<I>>, Facing, OnThisWorker>;
+type Http1<I> = http1::Connection<TokioIo<TimedIo<I>>, ConnectionService>;
+type Http2<I> = http2::Connection<TokioIo<TimedIo<I>>, ConnectionService, LocalExecutor>;
 
 /// Serves an HTTP/1 connection until it ends, or switches protocols.
 async fn in_turn<I>(
     mut connection: Http1<I>,
-    course: &Course,
-    place: &Place,
-    front: &dyn Answers,
+    course: &ConnectionState,
+    place: &ConnectionSlot,
+    front: &dyn HttpHandler,
     drain: &CancellationToken,
 ) -> hyper::Result<()>
 where
@@ -217,25 +217,25 @@ where
 
 /// Ends a connection that has lost its place. Its answers are all written, but a reset could destroy what the client
 /// has not read yet, so it is closed in order.
-async fn displaced<I>(connection: Http1<I>, course: &Course, front: &dyn Answers)
+async fn displaced<I>(connection: Http1<I>, course: &ConnectionState, front: &dyn HttpHandler)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
     let reading = course.reading();
     let Some(stream) = connection.into_parts().io.into_inner().unwrap() else { return };
     match reading {
-        Reading::Head(since) => {
-            let refusal = front.refuse(Refused::Displaced, since.elapsed());
+        ReadState::Head(since) => {
+            let refusal = front.refuse(RequestRejection::Displaced, since.elapsed());
             farewell(stream, words(&refusal)).await;
         }
-        Reading::Idle(_) | Reading::Busy => close(stream).await,
+        ReadState::Idle(_) | ReadState::Busy => close(stream).await,
     }
 }
 
 /// Ends a connection whose last answer broke off. The written part has to arrive: a client that gets no byte believes
 /// that its request never arrived, and sends it again. The client may still be sending, which would cause a reset, so
 /// its bytes are read for a moment.
-async fn broken<I>(connection: Http1<I>, course: &Course)
+async fn broken<I>(connection: Http1<I>, course: &ConnectionState)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
@@ -256,7 +256,7 @@ where
         // Polled first, so that a request that is already here is answered.
         biased;
         ended = over(connection) => return ended,
-        () = Seldom::of(drain.cancelled()) => {}
+        () = WakeGated::of(drain.cancelled()) => {}
     }
     // A last request may be on its way. Its answer tells the client to close, and then the connection ends.
     tokio::select! {
@@ -275,14 +275,14 @@ where
 }
 
 /// Gives the stream away after a switch of protocols. It keeps its place at the listener while it is used.
-async fn part<I>(connection: Http1<I>, taker: Taker)
+async fn part<I>(connection: Http1<I>, taker: UpgradeSender)
 where
     I: AsyncRead + AsyncWrite + Reset + Unpin + 'static,
 {
     let parts = connection.into_parts();
     let Some(stream) = parts.io.into_inner().unwrap() else { return };
     let (held, let_go) = oneshot::channel();
-    let switched = Switched { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
+    let switched = UpgradedIo { stream: Box::new(stream), first: parts.read_buf, held: Some(held) };
     // This fails if the receiver has gone; then the stream is closed.
     drop(taker.send(switched));
     // This always ends with an error, when the other side is dropped.
@@ -295,7 +295,7 @@ pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
 /// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of an answer for too long. It
 /// looks four times in each time limit, so that no request needs a timer.
-async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
+async fn neglected(course: &ConnectionState, timeouts: &ListenerTimeouts) -> TimeLimit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
     let (idle, stuck) = (too_often(timeouts.idle), too_often(timeouts.response_write));
@@ -305,18 +305,18 @@ async fn neglected(course: &Course, timeouts: &Timeouts) -> Limit {
         let under_way = course.look();
         without = if under_way.exchanges == 0 && !under_way.unsent { without + 1.0 } else { 0.0 };
         if f64::from(under_way.not_taken) > stuck {
-            return Limit::ResponseWrite;
+            return TimeLimit::ResponseWrite;
         }
         if without > idle {
-            return Limit::Idle;
+            return TimeLimit::Idle;
         }
     }
 }
 
 /// Returns when the client was told to close, has no answer to wait for, and does not close.
-async fn parted(course: &Course, timeouts: &Timeouts, patience: Duration) {
-    let timeouts = Timeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
-    if neglected(course, &timeouts).await == Limit::ResponseWrite {
+async fn parted(course: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
+    let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
+    if neglected(course, &timeouts).await == TimeLimit::ResponseWrite {
         course.reset();
     }
 }
@@ -325,8 +325,8 @@ async fn parted(course: &Course, timeouts: &Timeouts, patience: Duration) {
 /// answers at most `SEND_BUFFER`. With the default limits that is less than a gigabyte, and only an attack reaches it.
 /// Buffered bodies and large heads have a budget of their own (`crate::buffered`). There is no adaptive window, because clients could
 /// make it large at will.
-fn http2(limits: &Limits) -> http2::Builder<OnThisWorker> {
-    let mut http2 = http2::Builder::new(OnThisWorker);
+fn http2(limits: &ListenerLimits) -> http2::Builder<LocalExecutor> {
+    let mut http2 = http2::Builder::new(LocalExecutor);
     http2
         .timer(TokioTimer::new())
         .adaptive_window(false)
@@ -379,9 +379,9 @@ fn connection_window(streams: usize) -> u32 {
 
 /// Runs the streams of an HTTP/2 connection beside it, on the same thread.
 #[derive(Clone, Copy)]
-struct OnThisWorker;
+struct LocalExecutor;
 
-impl<F: Future<Output: 'static> + 'static> Executor<F> for OnThisWorker {
+impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, stream: F) {
         tokio::task::spawn_local(stream);
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use fencegate_policies::plan::Timeouts;
+use fencegate_policies::plan::ListenerTimeouts;
 
 /// The names of the time limits, as they stand in the policy and in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum TimeLimit {
     TlsHandshake,
     Detect,
     RequestHeaders,
@@ -15,7 +15,7 @@ pub enum Limit {
     ResponseWrite,
 }
 
-impl Limit {
+impl TimeLimit {
     pub const ALL: [Self; 6] = [
         Self::TlsHandshake,
         Self::Detect,
@@ -36,7 +36,7 @@ impl Limit {
         }
     }
 
-    pub fn of(self, timeouts: &Timeouts) -> Duration {
+    pub fn of(self, timeouts: &ListenerTimeouts) -> Duration {
         match self {
             Self::TlsHandshake => timeouts.tls_handshake,
             Self::Detect => timeouts.detect,

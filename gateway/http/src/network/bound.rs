@@ -10,26 +10,26 @@ use std::{
     },
 };
 
-use fencegate_policies::plan::{Bind, UNIX};
+use fencegate_policies::plan::{BindAddress, UNIX};
 
-use super::taken_path::{TakenPath, Takeover};
+use super::taken_path::{SocketPathLock, Takeover};
 
 /// An address, at which each worker listens by itself.
 #[derive(Debug, Clone)]
-pub enum Bound {
+pub enum ListenAddr {
     Tcp(SocketAddr),
-    Unix(Arc<Shared>),
+    Unix(Arc<SharedUnixListener>),
 }
 
 /// A unix socket is one queue for all workers.
 #[derive(Debug)]
-pub struct Shared {
-    taken: TakenPath,
+pub struct SharedUnixListener {
+    taken: SocketPathLock,
     workers: AtomicUsize,
     accepted: AtomicUsize,
 }
 
-impl Bound {
+impl ListenAddr {
     /// Takes the place, and refuses one that belongs to another process.
     ///
     /// The workers share an address by `SO_REUSEPORT`. Another gateway of the same user could share it as well, and get
@@ -37,30 +37,30 @@ impl Bound {
     ///
     /// # Errors
     /// Another process listens there, or the address is not one of this machine's.
-    pub fn take(bind: &Bind, takeover: Takeover) -> io::Result<Self> {
+    pub fn take(bind: &BindAddress, takeover: Takeover) -> io::Result<Self> {
         match bind {
-            Bind::Tcp(address) => {
+            BindAddress::Tcp(address) => {
                 if takeover == Takeover::Never {
                     drop(net::TcpListener::bind(address)?);
                 }
                 Ok(Self::Tcp(*address))
             }
-            Bind::Unix(file) => {
-                let taken = TakenPath::take(file, takeover)?;
+            BindAddress::Unix(file) => {
+                let taken = SocketPathLock::take(file, takeover)?;
                 let none = || AtomicUsize::new(0);
-                Ok(Self::Unix(Arc::new(Shared { taken, workers: none(), accepted: none() })))
+                Ok(Self::Unix(Arc::new(SharedUnixListener { taken, workers: none(), accepted: none() })))
             }
         }
     }
 }
 
-impl From<SocketAddr> for Bound {
+impl From<SocketAddr> for ListenAddr {
     fn from(address: SocketAddr) -> Self {
         Self::Tcp(address)
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for ListenAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
@@ -69,7 +69,7 @@ impl fmt::Display for Bound {
     }
 }
 
-impl Shared {
+impl SharedUnixListener {
     /// The listener for one more worker.
     pub(super) fn listener(&self) -> io::Result<UnixListener> {
         let listener = self.taken.listener()?;

@@ -6,12 +6,12 @@ use fencegate_policies::plan::{UNIX, socket_path};
 
 /// An address, or the path of a socket on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Remote {
+pub enum ConnectTarget {
     Tcp(SocketAddr),
     Unix(Arc<Path>),
 }
 
-impl Remote {
+impl ConnectTarget {
     /// The target of an endpoint that needs no lookup: `unix:/path`, or an address with a port.
     pub fn literal(endpoint: &str) -> Option<Self> {
         match socket_path(endpoint) {
@@ -21,13 +21,13 @@ impl Remote {
     }
 }
 
-impl From<SocketAddr> for Remote {
+impl From<SocketAddr> for ConnectTarget {
     fn from(address: SocketAddr) -> Self {
         Self::Tcp(address)
     }
 }
 
-impl fmt::Display for Remote {
+impl fmt::Display for ConnectTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),

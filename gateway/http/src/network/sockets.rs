@@ -16,12 +16,12 @@ use tokio::{
 
 use super::{
     Accept, Network,
-    bound::{Bound, Shared},
-    remote::Remote,
+    bound::{ListenAddr, SharedUnixListener},
+    remote::ConnectTarget,
     socket_stream::SocketStream,
     taken_path::BACKLOG,
 };
-use crate::peer::Peer;
+use crate::peer::ConnectionInfo;
 
 /// The real network.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,7 +33,7 @@ pub enum SocketListener {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
-        shared: Arc<Shared>,
+        shared: Arc<SharedUnixListener>,
         /// How many connections it has accepted.
         mine: Cell<usize>,
     },
@@ -43,19 +43,19 @@ impl Network for Sockets {
     type Stream = SocketStream;
     type Listener = SocketListener;
 
-    async fn resolve(&self, authority: &str) -> io::Result<Vec<Remote>> {
+    async fn resolve(&self, authority: &str) -> io::Result<Vec<ConnectTarget>> {
         // The system's own lookup, with `/etc/hosts` and name servers, as every program of the machine uses it.
-        Ok(lookup_host(authority).await?.map(Remote::Tcp).collect())
+        Ok(lookup_host(authority).await?.map(ConnectTarget::Tcp).collect())
     }
 
-    async fn dial(&self, remote: &Remote) -> io::Result<SocketStream> {
+    async fn dial(&self, remote: &ConnectTarget) -> io::Result<SocketStream> {
         let path = match remote {
-            Remote::Tcp(address) => {
+            ConnectTarget::Tcp(address) => {
                 let stream = TcpStream::connect(address).await?;
                 stream.set_nodelay(true)?;
                 return Ok(SocketStream::Tcp(stream));
             }
-            Remote::Unix(path) => path,
+            ConnectTarget::Unix(path) => path,
         };
         loop {
             match UnixStream::connect(path).await {
@@ -66,10 +66,12 @@ impl Network for Sockets {
         }
     }
 
-    fn listen(&self, place: &Bound) -> io::Result<SocketListener> {
+    fn listen(&self, place: &ListenAddr) -> io::Result<SocketListener> {
         match place {
-            Bound::Tcp(address) => Ok(SocketListener::Tcp(TcpListener::from_std(shared_socket(*address)?)?)),
-            Bound::Unix(shared) => {
+            ListenAddr::Tcp(address) => {
+                Ok(SocketListener::Tcp(TcpListener::from_std(shared_socket(*address)?)?))
+            }
+            ListenAddr::Unix(shared) => {
                 let listener = UnixListener::from_std(shared.listener()?)?;
                 Ok(SocketListener::Unix { listener, shared: shared.clone(), mine: Cell::new(0) })
             }
@@ -121,14 +123,14 @@ const HEAD_START: Duration = Duration::from_millis(1);
 impl Accept for SocketListener {
     type Stream = SocketStream;
 
-    async fn accept(&self) -> io::Result<(SocketStream, Peer)> {
+    async fn accept(&self) -> io::Result<(SocketStream, ConnectionInfo)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
                 let local = stream.local_addr()?;
-                Ok((SocketStream::Tcp(stream), Peer::at(address, local)))
+                Ok((SocketStream::Tcp(stream), ConnectionInfo::at(address, local)))
             }
             Self::Unix { listener, shared, mine } => {
                 if shared.has_enough(mine.get()) {
@@ -137,15 +139,15 @@ impl Accept for SocketListener {
                 let stream = SocketStream::Unix(listener.accept().await?.0);
                 mine.set(mine.get() + 1);
                 shared.accepted();
-                Ok((stream, Peer::at(THIS_MACHINE, THIS_MACHINE)))
+                Ok((stream, ConnectionInfo::at(THIS_MACHINE, THIS_MACHINE)))
             }
         }
     }
 
-    fn place(&self) -> io::Result<Bound> {
+    fn place(&self) -> io::Result<ListenAddr> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().map(Bound::Tcp),
-            Self::Unix { shared, .. } => Ok(Bound::Unix(shared.clone())),
+            Self::Tcp(listener) => listener.local_addr().map(ListenAddr::Tcp),
+            Self::Unix { shared, .. } => Ok(ListenAddr::Unix(shared.clone())),
         }
     }
 
@@ -159,7 +161,7 @@ impl Accept for SocketListener {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::plan::{Bind, SocketFile};
+    use fencegate_policies::plan::{BindAddress, SocketFile};
     use futures_util::future::join_all;
 
     use super::*;
@@ -170,10 +172,10 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("s");
         let file = SocketFile { path: path.clone(), mode: 0o600 };
-        let bound = Bound::take(&Bind::Unix(file), Takeover::Never).expect("free");
+        let bound = ListenAddr::take(&BindAddress::Unix(file), Takeover::Never).expect("free");
         assert_eq!(bound.to_string(), format!("unix:{}", path.display()));
         let workers = [0; 2].map(|_| Sockets.listen(&bound).expect("ours"));
-        let remote = Remote::Unix(path.clone().into());
+        let remote = ConnectTarget::Unix(path.clone().into());
         let clients = join_all((0..40).map(|_| Sockets.dial(&remote))).await;
         assert!(clients.iter().all(Result::is_ok), "the kernel holds them");
         let each = workers.iter().map(async |worker| {
@@ -206,7 +208,7 @@ mod tests {
         let full = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
         full.bind(&socket2::SockAddr::unix(&path).expect("short")).expect("bound");
         full.listen(0).expect("listens");
-        let remote = Remote::Unix(path.into());
+        let remote = ConnectTarget::Unix(path.into());
         let _first = Sockets.dial(&remote).await.expect("there is room for one");
         let second = tokio::spawn(async move { Sockets.dial(&remote).await.map(drop) });
         sleep(TRY_AGAIN * 4).await;

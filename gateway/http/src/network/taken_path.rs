@@ -26,20 +26,20 @@ pub const BACKLOG: i32 = 1024;
 
 /// A path at which this process listens, until [`TakenPath::leave`] or its drop.
 #[derive(Debug)]
-pub struct TakenPath {
+pub struct SocketPathLock {
     path: PathBuf,
     listener: UnixListener,
     /// The number of our file, until it is removed. No other file gets this number while the socket is open.
-    ours: Mutex<Option<FileNumber>>,
+    ours: Mutex<Option<FileId>>,
 }
 
 /// The device and inode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileNumber(u64, u64);
+struct FileId(u64, u64);
 
 /// The state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stands {
+enum PathState {
     Nothing,
     /// A socket without a listener.
     Stale,
@@ -53,24 +53,24 @@ pub enum Takeover {
     /// No: the path belongs to another process.
     Never,
     /// Yes: that process is about to stop, and new connections come to us.
-    FromTheOneBefore,
+    FromPredecessor,
 }
 
-impl TakenPath {
+impl SocketPathLock {
     /// Listens at the path.
     ///
     /// # Errors
     /// Another process listens there, or that cannot be found out. A file that is no socket is left alone.
     pub fn take(file: &SocketFile, takeover: Takeover) -> io::Result<Self> {
         let path = &file.path;
-        let locked = Folder::of(path)?.locked(PATIENCE)?;
+        let locked = SocketFolder::of(path)?.locked(PATIENCE)?;
         let at = match (look(path)?, takeover) {
-            (Stands::InUse, Takeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
+            (PathState::InUse, Takeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
             // We listen at another name first, and then rename the file, so that there is always a listener.
-            (Stands::InUse, Takeover::FromTheOneBefore) => beside(path),
-            (Stands::Nothing | Stands::Stale, _) => path.clone(),
+            (PathState::InUse, Takeover::FromPredecessor) => beside(path),
+            (PathState::Nothing | PathState::Stale, _) => path.clone(),
         };
-        if look(&at)? == Stands::Stale {
+        if look(&at)? == PathState::Stale {
             fs::remove_file(&at)?;
             info!(path = %at.display(), "socket.stale_removed");
         }
@@ -78,7 +78,7 @@ impl TakenPath {
         if at != *path {
             fs::rename(&at, path)?;
         }
-        let ours = FileNumber::of(&fs::symlink_metadata(path)?);
+        let ours = FileId::of(&fs::symlink_metadata(path)?);
         drop(locked);
         Ok(Self { path: path.clone(), listener, ours: Mutex::new(Some(ours)) })
     }
@@ -97,10 +97,10 @@ impl TakenPath {
     pub fn leave(&self) {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
-        let removed = Folder::of(&self.path).and_then(|folder| {
+        let removed = SocketFolder::of(&self.path).and_then(|folder| {
             let _locked = folder.locked(PATIENCE_AT_THE_END)?;
             let found = fs::symlink_metadata(&self.path)?;
-            if FileNumber::of(&found) == number { fs::remove_file(&self.path) } else { Ok(()) }
+            if FileId::of(&found) == number { fs::remove_file(&self.path) } else { Ok(()) }
         });
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -112,7 +112,7 @@ impl TakenPath {
     }
 }
 
-impl Drop for TakenPath {
+impl Drop for SocketPathLock {
     fn drop(&mut self) {
         self.leave();
     }
@@ -124,16 +124,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_AT_THE_END: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-impl FileNumber {
+impl FileId {
     fn of(found: &Metadata) -> Self {
         Self(found.dev(), found.ino())
     }
 }
 
 /// The folder of the file.
-struct Folder(File, PathBuf);
+struct SocketFolder(File, PathBuf);
 
-impl Folder {
+impl SocketFolder {
     fn of(path: &Path) -> io::Result<Self> {
         let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let opened = File::open(folder).map_err(|error| {
@@ -172,9 +172,9 @@ fn beside(path: &Path) -> PathBuf {
 
 /// # Errors
 /// The file is no socket, or it cannot be found out whether somebody listens.
-fn look(path: &Path) -> io::Result<Stands> {
+fn look(path: &Path) -> io::Result<PathState> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stands::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PathState::Nothing),
         Err(error) => return Err(error),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
@@ -185,9 +185,9 @@ fn look(path: &Path) -> io::Result<Stands> {
     // A process that accepts nothing still listens, and must not block us.
     asking.set_nonblocking(true)?;
     match asking.connect(&SockAddr::unix(path)?) {
-        Ok(()) => Ok(Stands::InUse),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Stands::InUse),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Stands::Stale),
+        Ok(()) => Ok(PathState::InUse),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(PathState::InUse),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(PathState::Stale),
         Err(error) => {
             let why =
                 format!("a socket stands there, and it cannot be told whether somebody listens: {error}");

@@ -11,17 +11,17 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::liveness::Liveness;
-use crate::network::remote::Remote;
+use crate::network::remote::ConnectTarget;
 
 /// All addresses of one endpoint. Shared by all workers, and by the plans that have the endpoint.
 #[derive(Debug)]
-pub struct Addresses {
+pub struct AddressSet {
     /// The name of the endpoint: `host:port`, or `unix:/path`.
     name: Arc<str>,
     /// `None` until the first lookup is over; empty while nothing was ever found.
     known: watch::Sender<Option<Vec<Arc<Address>>>>,
     /// Addresses that lookups have found lately, with the time of the last find.
-    lately: Mutex<Vec<(Remote, Instant)>>,
+    lately: Mutex<Vec<(ConnectTarget, Instant)>>,
     literal: bool,
     turn: AtomicUsize,
     /// Whether the last lookup found nothing.
@@ -31,7 +31,7 @@ pub struct Addresses {
 /// One address of an endpoint.
 #[derive(Debug)]
 pub struct Address {
-    pub socket: Remote,
+    pub socket: ConnectTarget,
     /// The name of its endpoint.
     pub name: Arc<str>,
     /// Whether the last lookup no longer found it.
@@ -43,16 +43,16 @@ pub struct Address {
 
 /// An exchange at an address, for as long as it lives.
 #[derive(Debug)]
-pub struct Outstanding(Arc<Address>);
+pub struct OutstandingExchange(Arc<Address>);
 
-impl Drop for Outstanding {
+impl Drop for OutstandingExchange {
     fn drop(&mut self) {
         self.0.liveness.end();
     }
 }
 
 impl Address {
-    pub fn new(socket: impl Into<Remote>, name: Arc<str>) -> Arc<Self> {
+    pub fn new(socket: impl Into<ConnectTarget>, name: Arc<str>) -> Arc<Self> {
         Arc::new(Self {
             socket: socket.into(),
             name,
@@ -63,9 +63,9 @@ impl Address {
     }
 
     /// Counts an exchange that begins there.
-    pub fn outstanding(self: &Arc<Self>) -> Outstanding {
+    pub fn outstanding(self: &Arc<Self>) -> OutstandingExchange {
         self.liveness.begin();
-        Outstanding(self.clone())
+        OutstandingExchange(self.clone())
     }
 
     /// Whether it is no longer found. Connections to it are then not used again.
@@ -89,9 +89,9 @@ const LATELY: Duration = Duration::from_secs(600);
 /// The most addresses that are remembered, of several answers.
 const MOST_LATELY: usize = 4 * MOST;
 
-impl Addresses {
+impl AddressSet {
     pub fn of(name: Arc<str>) -> Self {
-        let literal = Remote::literal(&name).map(|socket| vec![Address::new(socket, name.clone())]);
+        let literal = ConnectTarget::literal(&name).map(|socket| vec![Address::new(socket, name.clone())]);
         Self {
             literal: literal.is_some(),
             name,
@@ -141,7 +141,7 @@ impl Addresses {
 
     /// The addresses, with those that lookups have found lately; `None` if nothing was ever found. Waits as
     /// [`Addresses::all`] does.
-    pub async fn sockets(&self) -> Option<Vec<Remote>> {
+    pub async fn sockets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = lately.iter().filter(|(_, at)| at.elapsed() < LATELY).map(|(socket, _)| socket.clone());
@@ -155,7 +155,7 @@ impl Addresses {
     }
 
     /// The oldest are forgotten first.
-    fn remember(&self, sockets: &[Remote]) {
+    fn remember(&self, sockets: &[ConnectTarget]) {
         let now = Instant::now();
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         lately.retain(|(socket, at)| at.elapsed() < LATELY && !sockets.contains(socket));
@@ -165,7 +165,7 @@ impl Addresses {
     }
 
     /// A lookup has found these addresses, at least one. True if they have changed.
-    pub fn found(&self, mut sockets: Vec<Remote>) -> bool {
+    pub fn found(&self, mut sockets: Vec<ConnectTarget>) -> bool {
         sockets.sort_unstable();
         sockets.dedup();
         sockets.truncate(MOST);
@@ -173,7 +173,7 @@ impl Addresses {
         self.remember(&sockets);
         self.known.send_if_modified(|known| {
             let old = known.take().unwrap_or_default();
-            let same = |socket: &Remote| old.iter().find(|address| address.socket == *socket).cloned();
+            let same = |socket: &ConnectTarget| old.iter().find(|address| address.socket == *socket).cloned();
             let all: Vec<Arc<Address>> = sockets
                 .iter()
                 .map(|socket| same(socket).unwrap_or_else(|| Address::new(socket.clone(), self.name.clone())))
@@ -207,28 +207,28 @@ mod tests {
 
     use super::*;
 
-    fn sockets(texts: &[&str]) -> Vec<Remote> {
-        texts.iter().map(|text| Remote::literal(text).expect("an address")).collect()
+    fn sockets(texts: &[&str]) -> Vec<ConnectTarget> {
+        texts.iter().map(|text| ConnectTarget::literal(text).expect("an address")).collect()
     }
 
     /// The addresses that the next connection tries, in order.
-    fn next(addresses: &Addresses) -> Vec<Arc<Address>> {
+    fn next(addresses: &AddressSet) -> Vec<Arc<Address>> {
         addresses.in_turn().now_or_never().expect("something is known")
     }
 
     #[test]
     fn a_literal_address_is_known_from_the_beginning() {
         for name in ["127.0.0.1:80", "[::1]:443", "unix:/run/ledger.sock"] {
-            let addresses = Addresses::of(name.into());
+            let addresses = AddressSet::of(name.into());
             assert!(addresses.is_literal());
             assert_eq!(next(&addresses)[0].socket.to_string(), name);
         }
-        assert!(!Addresses::of("a.example:80".into()).is_literal());
+        assert!(!AddressSet::of("a.example:80".into()).is_literal());
     }
 
     #[test]
     fn nothing_is_tried_before_the_first_lookup_and_what_it_finds_in_turn() {
-        let addresses = Addresses::of("a.example:80".into());
+        let addresses = AddressSet::of("a.example:80".into());
         assert!(addresses.in_turn().now_or_never().is_none());
         assert!(addresses.found(sockets(&["10.0.0.2:80", "10.0.0.1:80", "10.0.0.2:80"])));
         let first = |_| next(&addresses)[0].socket.to_string();
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_did_not_answer_comes_last_until_the_next_lookup() {
-        let addresses = Addresses::of("a.example:80".into());
+        let addresses = AddressSet::of("a.example:80".into());
         let both = sockets(&["10.0.0.1:80", "10.0.0.2:80"]);
         addresses.found(both.clone());
         let dead = next(&addresses)[0].clone();
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn only_what_a_lookup_no_longer_finds_is_gone() {
-        let addresses = Addresses::of("a.example:80".into());
+        let addresses = AddressSet::of("a.example:80".into());
         addresses.found(sockets(&["10.0.0.1:80", "10.0.0.2:80"]));
         let old = next(&addresses);
         assert!(addresses.not_found() && !addresses.not_found(), "told once");
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_was_found_lately_is_bounded() {
-        let addresses = Addresses::of("a.example:80".into());
+        let addresses = AddressSet::of("a.example:80".into());
         for n in 0..1000 {
             addresses.found(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
         }
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_name_that_was_never_found_has_no_address_and_heals() {
-        let addresses = Addresses::of("a.example:80".into());
+        let addresses = AddressSet::of("a.example:80".into());
         addresses.not_found();
         assert!(next(&addresses).is_empty());
         assert!(addresses.found(sockets(&["10.0.0.1:80"])));

@@ -6,28 +6,32 @@ use hyper::{Request, Response, body::Incoming};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    frames::SeenFrames,
+    frames::H2WriteState,
     gate::Gate,
-    speak::{NotAnswered, Running, Sender},
-    tls::Generation,
+    speak::{ConnectionTasks, RequestSender, SendRequestError},
+    tls::TlsGeneration,
 };
-use crate::{body::Body, parting::Switched};
+use crate::{body::Body, parting::UpgradedIo};
 
 /// A connection carries one exchange at a time. Dropping it ends it at once: queued bytes are never sent, and an
 /// incomplete exchange ends with a reset.
 pub struct Connection {
-    sender: Sender,
+    sender: RequestSender,
     pub gate: Rc<Gate>,
-    running: Running,
+    running: ConnectionTasks,
     /// The generation of the TLS files that it was made with.
-    generation: Option<Generation>,
+    generation: Option<TlsGeneration>,
     /// Whether it has carried an exchange before, so that the other side may have closed it meanwhile.
     pub reused: bool,
 }
 
 impl Connection {
     /// A new connection. `gate`: the gate directly above its socket.
-    pub fn new((sender, running): (Sender, Running), gate: Rc<Gate>, generation: Option<Generation>) -> Self {
+    pub fn new(
+        (sender, running): (RequestSender, ConnectionTasks),
+        gate: Rc<Gate>,
+        generation: Option<TlsGeneration>,
+    ) -> Self {
         Self { sender, gate, running, generation, reused: false }
     }
 
@@ -38,20 +42,21 @@ impl Connection {
 
     /// Whether it is open, and was made with the present TLS files.
     pub fn is_usable(&self) -> bool {
-        self.generation.as_ref().is_none_or(Generation::is_current) && !self.sender.is_closed()
+        self.generation.as_ref().is_none_or(TlsGeneration::is_current) && !self.sender.is_closed()
     }
 
     /// Whether its exchange is over in both directions, and all of it is written. For HTTP/2 that takes a wait, see
     /// [`Connection::settled`].
     pub(super) fn is_settled(&self) -> bool {
-        matches!(&self.sender, Sender::Http1(sender, ..) if sender.is_ready()) && self.gate.is_flushed()
+        matches!(&self.sender, RequestSender::Http1(sender, ..) if sender.is_ready())
+            && self.gate.is_flushed()
     }
 
     /// Sends a request, in the form of HTTP/1.1.
     pub fn send(
         &mut self,
         request: Request<Body>,
-    ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
+    ) -> impl Future<Output = Result<Response<Incoming>, SendRequestError>> + use<> {
         self.sender.send(request)
     }
 
@@ -66,7 +71,7 @@ impl Connection {
         if self.sender.settled().await.is_err() {
             return false;
         }
-        if let Sender::Http2(_, seen, _) = &self.sender {
+        if let RequestSender::Http2(_, seen, _) = &self.sender {
             // The library writes in a task of its own, so wait for it.
             seen.until(|_| self.gate.is_flushed()).await;
         }
@@ -75,30 +80,30 @@ impl Connection {
     }
 
     /// The stream itself, once the upstream has switched protocols; `None` on HTTP/2.
-    pub fn stream(&self) -> Option<oneshot::Receiver<Switched>> {
-        let Sender::Http1(_, parting, _) = &self.sender else { return None };
+    pub fn stream(&self) -> Option<oneshot::Receiver<UpgradedIo>> {
+        let RequestSender::Http1(_, parting, _) = &self.sender else { return None };
         let (taker, taken) = oneshot::channel();
         parting.set(Some(taker));
         Some(taken)
     }
 
     /// Tells when the last piece of a request was sent.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> SendProgress {
         match &self.sender {
-            Sender::Http1(..) => Progress::Bytes(self.gate.clone()),
-            Sender::Http2(_, seen, _) => Progress::Frames(seen.clone()),
+            RequestSender::Http1(..) => SendProgress::Bytes(self.gate.clone()),
+            RequestSender::Http2(_, seen, _) => SendProgress::Frames(seen.clone()),
         }
     }
 }
 
 /// The progress of a request on its way out.
-pub enum Progress {
+pub enum SendProgress {
     Bytes(Rc<Gate>),
     /// By frames for HTTP/2, where some bytes belong to no request.
-    Frames(Rc<SeenFrames>),
+    Frames(Rc<H2WriteState>),
 }
 
-impl Progress {
+impl SendProgress {
     pub fn last(&self) -> Instant {
         match self {
             Self::Bytes(gate) => gate.last_write(),

@@ -9,12 +9,12 @@ use std::{
 };
 
 use fencegate_policies::{
-    pick::{self, Candidate},
-    plan::{Eject, PoolLimits},
+    pick::{self, LbCandidate},
+    plan::{OutlierEjection, PoolLimits},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::address::Addresses;
+use super::address::AddressSet;
 
 /// An endpoint, shared by all workers, and by all plans that have it.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Endpoint {
     pub id: u64,
     /// `host:port`, or `unix:/path`.
     pub name: Arc<str>,
-    pub addresses: Arc<Addresses>,
+    pub addresses: Arc<AddressSet>,
     hash: u64,
     limits: PoolLimits,
     /// Requests in flight.
@@ -34,15 +34,15 @@ pub struct Endpoint {
     waiting: AtomicUsize,
     /// One permit per connection.
     places: Arc<Semaphore>,
-    bell: Bell,
-    health: Health,
+    bell: WaitNotifier,
+    health: HealthState,
 }
 
 /// Rung when a request waits for a connection. Workers then close idle connections.
-pub type Bell = watch::Sender<()>;
+pub type WaitNotifier = watch::Sender<()>;
 
 #[derive(Debug)]
-struct Health {
+struct HealthState {
     /// The last word of the active checks: the plan that made them, and in the lowest bit whether it is unhealthy.
     verdict: AtomicU64,
     /// Failures in a row.
@@ -59,7 +59,7 @@ const UNHEALTHY: u64 = 1;
 
 /// Whether requests go to an endpoint, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum EndpointState {
     Usable,
     Unhealthy,
     Ejected,
@@ -67,7 +67,7 @@ pub enum State {
     Silent,
 }
 
-impl State {
+impl EndpointState {
     pub const ALL: [Self; 4] = [Self::Usable, Self::Unhealthy, Self::Ejected, Self::Silent];
 
     pub fn word(self) -> &'static str {
@@ -82,12 +82,12 @@ impl State {
 
 /// Counts something at an endpoint for as long as it lives.
 #[derive(Debug)]
-pub struct Counted {
+pub struct EndpointCount {
     endpoint: Arc<Endpoint>,
     what: fn(&Endpoint) -> &AtomicUsize,
 }
 
-impl Drop for Counted {
+impl Drop for EndpointCount {
     fn drop(&mut self) {
         (self.what)(&self.endpoint).fetch_sub(1, Relaxed);
     }
@@ -97,7 +97,7 @@ impl Drop for Counted {
 pub type ConnectionPermit = OwnedSemaphorePermit;
 
 impl Endpoint {
-    pub fn new(name: Arc<str>, addresses: Arc<Addresses>, limits: PoolLimits, bell: Bell) -> Self {
+    pub fn new(name: Arc<str>, addresses: Arc<AddressSet>, limits: PoolLimits, bell: WaitNotifier) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let places = limits.max_connections.min(Semaphore::MAX_PERMITS);
         Self {
@@ -111,7 +111,7 @@ impl Endpoint {
             waiting: AtomicUsize::new(0),
             places: Arc::new(Semaphore::new(places)),
             bell,
-            health: Health {
+            health: HealthState {
                 verdict: AtomicU64::new(0),
                 failures: AtomicUsize::new(0),
                 ejected_until: AtomicU64::new(0),
@@ -125,20 +125,20 @@ impl Endpoint {
         self.limits == *limits
     }
 
-    pub fn candidate(&self) -> Candidate {
-        let usable = self.state() == State::Usable;
-        Candidate { name: self.hash, busy: self.busy.load(Relaxed), usable }
+    pub fn candidate(&self) -> LbCandidate {
+        let usable = self.state() == EndpointState::Usable;
+        LbCandidate { name: self.hash, busy: self.busy.load(Relaxed), usable }
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> EndpointState {
         if self.health.verdict.load(Relaxed) & UNHEALTHY != 0 {
-            State::Unhealthy
+            EndpointState::Unhealthy
         } else if self.health.ejected_until.load(Relaxed) > self.age() {
-            State::Ejected
+            EndpointState::Ejected
         } else if self.addresses.are_silent() {
-            State::Silent
+            EndpointState::Silent
         } else {
-            State::Usable
+            EndpointState::Usable
         }
     }
 
@@ -147,19 +147,19 @@ impl Endpoint {
     }
 
     /// Counts a request in flight.
-    pub fn busy(self: &Arc<Self>) -> Counted {
+    pub fn busy(self: &Arc<Self>) -> EndpointCount {
         self.counted(|endpoint| &endpoint.busy)
     }
 
     /// Counts an idle connection; `None` if there are enough of them.
-    pub fn idle(self: &Arc<Self>) -> Option<Counted> {
+    pub fn idle(self: &Arc<Self>) -> Option<EndpointCount> {
         let counted = self.counted(|endpoint| &endpoint.idle);
         (self.idle.load(Relaxed) <= self.limits.max_idle).then_some(counted)
     }
 
-    fn counted(self: &Arc<Self>, what: fn(&Self) -> &AtomicUsize) -> Counted {
+    fn counted(self: &Arc<Self>, what: fn(&Self) -> &AtomicUsize) -> EndpointCount {
         what(self).fetch_add(1, Relaxed);
-        Counted { endpoint: self.clone(), what }
+        EndpointCount { endpoint: self.clone(), what }
     }
 
     /// Connections, in use or idle.
@@ -201,12 +201,13 @@ impl Endpoint {
     }
 
     /// An exchange has failed by the endpoint's own fault. True if there were too many failures in a row.
-    pub fn failed(&self, eject: &Eject) -> bool {
-        self.health.failures.fetch_add(1, Relaxed) + 1 >= eject.failures && self.state() == State::Usable
+    pub fn failed(&self, eject: &OutlierEjection) -> bool {
+        self.health.failures.fetch_add(1, Relaxed) + 1 >= eject.failures
+            && self.state() == EndpointState::Usable
     }
 
     /// Ejects the endpoint for a while, and for longer if the last ejection was a short time ago. Returns the length.
-    pub fn eject(&self, eject: &Eject) -> Duration {
+    pub fn eject(&self, eject: &OutlierEjection) -> Duration {
         let health = &self.health;
         health.failures.store(0, Relaxed);
         let now = self.age();
@@ -242,27 +243,28 @@ mod tests {
     fn endpoint(max_connections: usize, max_idle: usize) -> Arc<Endpoint> {
         let limits = PoolLimits { max_connections, max_idle };
         let name: Arc<str> = "a:80".into();
-        let addresses = Arc::new(Addresses::of(name.clone()));
+        let addresses = Arc::new(AddressSet::of(name.clone()));
         Arc::new(Endpoint::new(name, addresses, limits, watch::Sender::new(())))
     }
 
     #[test]
     fn it_is_left_alone_after_so_many_failures_in_a_row_and_for_longer_each_time() {
-        let (endpoint, eject) = (endpoint(1, 1), Eject { failures: 3, base: Duration::from_secs(30) });
+        let (endpoint, eject) =
+            (endpoint(1, 1), OutlierEjection { failures: 3, base: Duration::from_secs(30) });
         assert!(!endpoint.failed(&eject) && !endpoint.failed(&eject));
         endpoint.worked();
         assert!(!endpoint.failed(&eject) && !endpoint.failed(&eject) && endpoint.failed(&eject));
         assert_eq!(endpoint.eject(&eject), Duration::from_secs(30));
-        assert_eq!(endpoint.state(), State::Ejected);
+        assert_eq!(endpoint.state(), EndpointState::Ejected);
         assert_eq!(endpoint.eject(&eject), Duration::from_secs(60));
     }
 
     #[test]
     fn what_was_ejected_comes_back_by_itself() {
-        let (endpoint, eject) = (endpoint(1, 1), Eject { failures: 1, base: Duration::ZERO });
+        let (endpoint, eject) = (endpoint(1, 1), OutlierEjection { failures: 1, base: Duration::ZERO });
         assert!(endpoint.failed(&eject));
         endpoint.eject(&eject);
-        assert_eq!(endpoint.state(), State::Usable);
+        assert_eq!(endpoint.state(), EndpointState::Usable);
     }
 
     #[test]
@@ -270,7 +272,7 @@ mod tests {
         let endpoint = endpoint(1, 1);
         assert!(!endpoint.is_well(0, true));
         assert!(endpoint.is_well(0, false) && !endpoint.is_well(0, false));
-        assert_eq!(endpoint.state(), State::Unhealthy);
+        assert_eq!(endpoint.state(), EndpointState::Unhealthy);
         assert!(endpoint.is_well(0, true));
     }
 
@@ -279,9 +281,9 @@ mod tests {
         let endpoint = endpoint(1, 1);
         assert!(endpoint.is_well(1, false) && !endpoint.is_well(2, false), "the same, by the next plan");
         assert!(!endpoint.is_well(1, true));
-        assert_eq!(endpoint.state(), State::Unhealthy);
+        assert_eq!(endpoint.state(), EndpointState::Unhealthy);
         assert!(endpoint.is_well(2, true) && !endpoint.is_well(1, false));
-        assert_eq!(endpoint.state(), State::Usable);
+        assert_eq!(endpoint.state(), EndpointState::Usable);
     }
 
     #[tokio::test(flavor = "current_thread")]

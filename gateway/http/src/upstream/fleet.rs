@@ -8,12 +8,12 @@ use std::sync::{
 };
 
 use fencegate_policies::{
-    pick::{self, Candidate},
-    plan::{Plan, Tls, Upstream, UpstreamId},
+    pick::{self, LbCandidate},
+    plan::{ClientTls, Plan, Upstream, UpstreamId},
 };
 use fencegate_process::{
-    client_tls::BadTls,
-    said::{self, Brief},
+    client_tls::ClientTlsError,
+    said::{self, HumanDuration},
 };
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::watch;
@@ -21,44 +21,44 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    address::Addresses,
-    endpoint::{Bell, Endpoint, State},
-    metrics::{EndpointMetrics, Seen, Sight},
-    tls::{Refreshed, Secured},
+    address::AddressSet,
+    endpoint::{Endpoint, EndpointState, WaitNotifier},
+    metrics::{EndpointMetrics, EndpointSnapshot, EndpointSnapshotSource},
+    tls::{TlsReload, UpstreamTls},
 };
-use crate::network::remote::Remote;
+use crate::network::remote::ConnectTarget;
 
 /// The upstreams of one plan, shared by all workers.
 #[derive(Debug)]
-pub struct Fleets {
-    all: Vec<Arc<Fleet>>,
+pub struct Upstreams {
+    all: Vec<Arc<EndpointSet>>,
     /// How many plans came before.
     plan: u64,
-    bell: Bell,
+    bell: WaitNotifier,
     /// Ends the tasks of the endpoints when another plan takes over.
     over: CancellationToken,
-    names: Names,
+    names: NameResolution,
     metrics: EndpointMetrics,
 }
 
 /// Whether the names of endpoints are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Names {
+enum NameResolution {
     /// They are looked up again and again.
-    LookedUp,
+    Dns,
     /// They are never looked up, because nothing is sent.
-    AsWritten,
+    Literal,
 }
 
 /// The endpoints of one upstream.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct EndpointSet {
     pub upstream: Upstream,
     /// How many plans came before the one that this was made for.
     plan: u64,
     endpoints: Vec<Arc<Endpoint>>,
     /// `None` for plain text.
-    pub secured: Option<Secured>,
+    pub secured: Option<UpstreamTls>,
     turn: AtomicUsize,
     /// Taken for an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
     ejecting: Mutex<()>,
@@ -67,20 +67,20 @@ pub struct Fleet {
     intermediary: AtomicBool,
 }
 
-impl Fleets {
+impl Upstreams {
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
-        Self::made(plan, metrics, watch::Sender::new(()), Secured::open, None)
+    pub fn of(plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
+        Self::made(plan, metrics, watch::Sender::new(()), UpstreamTls::open, None)
     }
 
     /// For display only: no file is read, and nothing can be sent over TLS.
     pub fn to_look_at(plan: &Plan, metrics: &EndpointMetrics) -> Arc<Self> {
-        let closed = |_: &Tls| Ok(Secured::closed());
+        let closed = |_: &ClientTls| Ok(UpstreamTls::closed());
         let mut fleets =
             Self::made(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
         if let Some(fleets) = Arc::get_mut(&mut fleets) {
-            fleets.names = Names::AsWritten;
+            fleets.names = NameResolution::Literal;
         }
         for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
             // No name is looked up here, so nobody must wait for a lookup.
@@ -93,17 +93,17 @@ impl Fleets {
     ///
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, BadTls> {
-        Self::made(plan, metrics, self.bell.clone(), Secured::open, Some(self))
+    pub fn after(&self, plan: &Plan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
+        Self::made(plan, metrics, self.bell.clone(), UpstreamTls::open, Some(self))
     }
 
     fn made(
         plan: &Plan,
         metrics: &EndpointMetrics,
-        bell: Bell,
-        open: impl Fn(&Tls) -> Result<Secured, BadTls>,
+        bell: WaitNotifier,
+        open: impl Fn(&ClientTls) -> Result<UpstreamTls, ClientTlsError>,
         before: Option<&Self>,
-    ) -> Result<Arc<Self>, BadTls> {
+    ) -> Result<Arc<Self>, ClientTlsError> {
         let number = before.map_or(0, |before| before.plan + 1);
         let fleet = |upstream: &Upstream| {
             let before = before.and_then(|before| before.named(&upstream.name));
@@ -111,12 +111,12 @@ impl Fleets {
                 let known = before.and_then(|before| before.known(upstream, name));
                 known.unwrap_or_else(|| {
                     let addresses = before.and_then(|before| before.addresses(name));
-                    let addresses = addresses.unwrap_or_else(|| Arc::new(Addresses::of(name.clone())));
+                    let addresses = addresses.unwrap_or_else(|| Arc::new(AddressSet::of(name.clone())));
                     let limits = upstream.sharing.pool.clone();
                     Arc::new(Endpoint::new(name.clone(), addresses, limits, bell.clone()))
                 })
             };
-            Ok::<_, BadTls>(Arc::new(Fleet {
+            Ok::<_, ClientTlsError>(Arc::new(EndpointSet {
                 secured: upstream.tls.as_ref().map(&open).transpose()?,
                 upstream: upstream.clone(),
                 plan: number,
@@ -133,7 +133,7 @@ impl Fleets {
             plan: number,
             bell: bell.clone(),
             over: CancellationToken::new(),
-            names: Names::LookedUp,
+            names: NameResolution::Dns,
             metrics: metrics.clone(),
         });
         Ok(fleets)
@@ -146,15 +146,15 @@ impl Fleets {
     }
 
     /// The fleet of an upstream. `id`: from the plan that this was made for.
-    pub fn fleet(&self, id: UpstreamId) -> &Arc<Fleet> {
+    pub fn fleet(&self, id: UpstreamId) -> &Arc<EndpointSet> {
         &self.all[id.0]
     }
 
-    fn named(&self, upstream: &str) -> Option<&Arc<Fleet>> {
+    fn named(&self, upstream: &str) -> Option<&Arc<EndpointSet>> {
         self.all.iter().find(|fleet| *fleet.upstream.name == *upstream)
     }
 
-    pub fn all(&self) -> &[Arc<Fleet>] {
+    pub fn all(&self) -> &[Arc<EndpointSet>] {
         &self.all
     }
 
@@ -172,17 +172,17 @@ impl Fleets {
     }
 }
 
-impl Seen for Fleets {
-    fn look(&self, see: &mut dyn FnMut(Sight<'_>)) {
+impl EndpointSnapshotSource for Upstreams {
+    fn look(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
         for fleet in &self.all {
             let states = fleet.endpoints.iter().map(|endpoint| endpoint.state()).collect();
             let connections = fleet.endpoints.iter().map(|endpoint| endpoint.connections()).sum();
-            see(Sight { upstream: &fleet.upstream.name, states, connections });
+            see(EndpointSnapshot { upstream: &fleet.upstream.name, states, connections });
         }
     }
 }
 
-impl Fleet {
+impl EndpointSet {
     /// The endpoint of this name, if the new plan uses it in the same way.
     fn known(&self, new: &Upstream, name: &Arc<str>) -> Option<Arc<Endpoint>> {
         // Idle connections were made by the old plan's settings, so these have to be the same.
@@ -195,7 +195,7 @@ impl Fleet {
     }
 
     /// The addresses of a name. They are kept even if the upstream's other settings change.
-    fn addresses(&self, name: &Arc<str>) -> Option<Arc<Addresses>> {
+    fn addresses(&self, name: &Arc<str>) -> Option<Arc<AddressSet>> {
         let same = self.endpoints.iter().find(|one| one.name == *name)?;
         Some(same.addresses.clone())
     }
@@ -211,7 +211,7 @@ impl Fleet {
 
     /// Whether requests go to another endpoint than this one.
     pub(super) fn has_another(&self, than: &Endpoint) -> bool {
-        self.endpoints.iter().any(|other| other.id != than.id && other.state() == State::Usable)
+        self.endpoints.iter().any(|other| other.id != than.id && other.state() == EndpointState::Usable)
     }
 
     /// Notes that an answer shows an intermediary before the service. True the first time, also over reloads.
@@ -220,17 +220,18 @@ impl Fleet {
     }
 
     /// The way of a request through the endpoints. `key`: the hash for [`pick::Balance::ByKey`].
-    pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> Tour<'_> {
+    pub fn tour(self: &Arc<Self>, key: impl FnOnce() -> u64) -> EndpointCursor<'_> {
         let sharing = &self.upstream.sharing;
         if let [only] = &self.endpoints[..] {
-            return Tour { fleet: self, stops: smallvec![only], at: 0, fresh: false };
+            return EndpointCursor { fleet: self, stops: smallvec![only], at: 0, fresh: false };
         }
-        let key = if sharing.balance == pick::Balance::ByKey { key() } else { 0 };
-        let candidates: Vec<Candidate> = self.endpoints.iter().map(|endpoint| endpoint.candidate()).collect();
+        let key = if sharing.balance == pick::LbPolicy::ByKey { key() } else { 0 };
+        let candidates: Vec<LbCandidate> =
+            self.endpoints.iter().map(|endpoint| endpoint.candidate()).collect();
         let order = pick::order(sharing.balance, self.turn.fetch_add(1, Relaxed), key, &candidates);
         let most = sharing.retries.map_or(usize::MAX, |retries| retries.saturating_add(1));
         let stops = order.into_iter().take(most).map(|at| &self.endpoints[at]).collect();
-        Tour { fleet: self, stops, at: 0, fresh: false }
+        EndpointCursor { fleet: self, stops, at: 0, fresh: false }
     }
 
     /// An exchange has failed by the endpoint's own fault.
@@ -240,14 +241,14 @@ impl Fleet {
             return;
         }
         let _one_at_a_time = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
-        let usable = |other: &&Arc<Endpoint>| other.state() == State::Usable;
+        let usable = |other: &&Arc<Endpoint>| other.state() == EndpointState::Usable;
         // The last usable endpoint is never ejected: a failing one is better than none.
-        if endpoint.state() != State::Usable || self.endpoints.iter().filter(usable).count() < 2 {
+        if endpoint.state() != EndpointState::Usable || self.endpoints.iter().filter(usable).count() < 2 {
             return;
         }
         let lasts = endpoint.eject(eject);
         self.metrics.ejected(&self.upstream.name, &endpoint.name);
-        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %Brief(lasts), "endpoint.ejected");
+        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %HumanDuration(lasts), "endpoint.ejected");
     }
 
     /// Looks whether the TLS files have changed. It may block.
@@ -255,12 +256,12 @@ impl Fleet {
         let Some(secured) = &self.secured else { return };
         let upstream = &self.upstream.name;
         match secured.refresh() {
-            Refreshed::Unchanged => {}
-            Refreshed::TakenOver => {
+            TlsReload::Unchanged => {}
+            TlsReload::TakenOver => {
                 self.metrics.tls_files(upstream, true);
                 info!(%upstream, "upstream.tls_files_taken_over");
             }
-            Refreshed::Bad(bad) => {
+            TlsReload::Bad(bad) => {
                 self.metrics.tls_files(upstream, false);
                 let bad: &dyn std::error::Error = &bad;
                 warn!(%upstream, bad, "upstream.tls_files_bad: the old ones stay in use");
@@ -269,7 +270,7 @@ impl Fleet {
     }
 
     /// Takes the result of a lookup; `None`: nothing was found in time.
-    pub fn looked_up(&self, endpoint: &Endpoint, found: Option<Vec<Remote>>) {
+    pub fn looked_up(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
         let (upstream, name) = (&self.upstream.name, &endpoint.name);
         self.metrics.looked_up(upstream, found.is_some());
         match found {
@@ -296,7 +297,7 @@ impl Fleet {
     /// Takes the result of the active checks. It says nothing if a later plan has taken the endpoint over.
     pub fn checked(&self, endpoint: &Endpoint, well: bool) {
         if endpoint.is_well(self.plan, well) {
-            let state = if well { State::Usable } else { State::Unhealthy };
+            let state = if well { EndpointState::Usable } else { EndpointState::Unhealthy };
             let (upstream, endpoint) = (&self.upstream.name, &endpoint.name);
             info!(%upstream, %endpoint, state = state.word(), "endpoint.checked");
         }
@@ -305,15 +306,15 @@ impl Fleet {
 
 /// One request's way through the endpoints: each at most once, and once more where a pooled connection had died.
 #[derive(Debug)]
-pub struct Tour<'f> {
-    pub fleet: &'f Arc<Fleet>,
+pub struct EndpointCursor<'f> {
+    pub fleet: &'f Arc<EndpointSet>,
     stops: SmallVec<[&'f Arc<Endpoint>; 4]>,
     at: usize,
     /// Whether to take no idle connection: after a dead one the others are likely to be dead, too.
     pub fresh: bool,
 }
 
-impl<'f> Tour<'f> {
+impl<'f> EndpointCursor<'f> {
     /// The endpoint to try now; `None` when all were tried.
     pub fn stop(&self) -> Option<&'f Arc<Endpoint>> {
         self.stops.get(self.at).copied()

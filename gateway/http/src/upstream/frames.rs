@@ -17,17 +17,17 @@ use tokio::{
 };
 
 /// A connection whose frames are followed. It lies below the HTTP library and above TLS.
-pub struct Followed<S> {
+pub struct H2ObservedIo<S> {
     io: S,
-    out: Out,
+    out: WritePosition,
     /// Bytes of the first frame that have come in.
     greeting: Vec<u8>,
-    seen: Rc<SeenFrames>,
+    seen: Rc<H2WriteState>,
 }
 
 /// The facts about a connection, shared with the code that sends on it.
 #[derive(Debug)]
-pub struct SeenFrames {
+pub struct H2WriteState {
     /// Whether the other side has sent its settings, so that it does speak HTTP/2.
     greeted: Cell<bool>,
     /// Whether we have acknowledged them.
@@ -44,18 +44,18 @@ pub struct SeenFrames {
 
 /// The position in the outgoing stream.
 #[derive(Debug)]
-struct Out {
+struct WritePosition {
     /// Bytes to skip: first of the preface, then of a payload.
     skip: usize,
     head: [u8; HEAD],
     have: usize,
     /// The frame whose payload is skipped.
-    frame: Frame,
+    frame: FrameKind,
 }
 
 /// The meaning of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Frame {
+enum FrameKind {
     Other,
     SettingsAck,
     /// A frame of a request. `last`: only the continuation of its fields may follow.
@@ -82,7 +82,7 @@ const CONTINUATION: u8 = 9;
 const FIRST_FLAG: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-impl SeenFrames {
+impl H2WriteState {
     fn new() -> Self {
         Self {
             greeted: Cell::new(false),
@@ -126,17 +126,17 @@ impl SeenFrames {
         }
     }
 
-    fn passed(&self, frame: Frame) {
+    fn passed(&self, frame: FrameKind) {
         match frame {
-            Frame::Other => return,
-            Frame::SettingsAck => self.acknowledged.set(true),
-            Frame::Request { stream, last, fields_go_on } => {
+            FrameKind::Other => return,
+            FrameKind::SettingsAck => self.acknowledged.set(true),
+            FrameKind::Request { stream, last, fields_go_on } => {
                 self.newest.set(self.newest.get().max(stream));
                 // `END_STREAM` takes effect only after the rest of the fields.
                 self.ended.set(last && stream == self.newest.get() && !fields_go_on);
                 self.last_piece.set(Instant::now());
             }
-            Frame::Continuation { stream, fields_go_on } => {
+            FrameKind::Continuation { stream, fields_go_on } => {
                 self.ended.set(stream == self.newest.get() && !fields_go_on);
                 self.last_piece.set(Instant::now());
             }
@@ -145,9 +145,9 @@ impl SeenFrames {
     }
 }
 
-impl Out {
+impl WritePosition {
     /// `bytes` were taken.
-    fn follow(&mut self, mut bytes: &[u8], seen: &SeenFrames) {
+    fn follow(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let skipped = self.skip.min(bytes.len());
@@ -170,31 +170,31 @@ impl Out {
 }
 
 /// Length and meaning of the frame with this head. `before`: the frame before it.
-fn read(head: [u8; HEAD], before: Frame) -> (usize, Frame) {
+fn read(head: [u8; HEAD], before: FrameKind) -> (usize, FrameKind) {
     let [high, middle, low, kind, flags, id @ ..] = head;
     let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
     let stream = u32::from_be_bytes(id) & 0x7fff_ffff;
     let flagged = flags & FIRST_FLAG != 0;
     let frame = match kind {
-        DATA => Frame::Request { stream, last: flagged, fields_go_on: false },
-        HEADERS => Frame::Request { stream, last: flagged, fields_go_on: flags & END_HEADERS == 0 },
-        SETTINGS if flagged => Frame::SettingsAck,
+        DATA => FrameKind::Request { stream, last: flagged, fields_go_on: false },
+        HEADERS => FrameKind::Request { stream, last: flagged, fields_go_on: flags & END_HEADERS == 0 },
+        SETTINGS if flagged => FrameKind::SettingsAck,
         // Only a continuation may follow unfinished fields. It ends the stream only if the frame before said so.
         CONTINUATION => match before {
-            Frame::Request { last: true, .. } | Frame::Continuation { .. } => {
-                Frame::Continuation { stream, fields_go_on: flags & END_HEADERS == 0 }
+            FrameKind::Request { last: true, .. } | FrameKind::Continuation { .. } => {
+                FrameKind::Continuation { stream, fields_go_on: flags & END_HEADERS == 0 }
             }
-            _ => Frame::Other,
+            _ => FrameKind::Other,
         },
-        _ => Frame::Other,
+        _ => FrameKind::Other,
     };
     (length, frame)
 }
 
-impl<S> Followed<S> {
-    pub fn new(io: S) -> (Self, Rc<SeenFrames>) {
-        let seen = Rc::new(SeenFrames::new());
-        let out = Out { skip: PREFACE, head: [0; HEAD], have: 0, frame: Frame::Other };
+impl<S> H2ObservedIo<S> {
+    pub fn new(io: S) -> (Self, Rc<H2WriteState>) {
+        let seen = Rc::new(H2WriteState::new());
+        let out = WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: FrameKind::Other };
         (Self { io, out, greeting: Vec::new(), seen: seen.clone() }, seen)
     }
 
@@ -216,7 +216,7 @@ impl<S> Followed<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Followed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for H2ObservedIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -231,7 +231,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Followed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Followed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for H2ObservedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let polled = Pin::new(&mut this.io).poll_write(cx, buf);

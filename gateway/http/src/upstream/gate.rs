@@ -21,7 +21,7 @@ use std::{
 };
 
 use fencegate_process::{
-    clock::{Boot, Permission, SharedClock},
+    clock::{BootInstant, SendPermission, SharedClock},
     failpoint,
 };
 use tokio::{
@@ -29,7 +29,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::frames::SeenFrames;
+use super::frames::H2WriteState;
 use crate::{body::observer::Observer, network::Reset};
 
 /// A connection to an upstream, with its gate.
@@ -44,14 +44,14 @@ pub struct Gated<S: Reset> {
 #[derive(Debug)]
 pub struct Gate {
     clock: SharedClock,
-    state: RefCell<State>,
+    state: RefCell<GateState>,
     written: Cell<u64>,
     /// Whether bytes were written since the last complete flush. The HTTP library flushes when its own buffer is empty;
     /// before that more may follow.
     unflushed: Cell<bool>,
     last_write: Cell<Instant>,
     /// For HTTP/2: the frames, which tell whether a request was sent in full.
-    frames: OnceCell<Rc<SeenFrames>>,
+    frames: OnceCell<Rc<H2WriteState>>,
     /// Whether the answer to a request that was sent in full is awaited even after the proof has ended.
     awaited: Cell<bool>,
     /// How long the kernel may try to deliver a byte of this exchange. `None`: as long as it likes.
@@ -59,23 +59,23 @@ pub struct Gate {
 }
 
 #[derive(Debug)]
-enum State {
+enum GateState {
     /// Unfenced requests and health checks pass.
     Open,
     /// Bytes pass only while this permission holds.
-    Armed(Arc<dyn Permission>),
+    Armed(Arc<dyn SendPermission>),
     /// The request was sent in full, and its answer is awaited. All bytes pass, because none belongs to a request.
-    Listens,
+    ListenOnly,
     /// The exchange is being ended in order, under a permission that held. Bytes pass, and so does the end. A
     /// connection that is dropped before the peer has all of it is reset all the same.
     Closing,
     /// No byte passes any more.
-    Shut(Why),
+    Shut(ShutReason),
 }
 
 /// Why a gate is shut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum ShutReason {
     /// The proof ended before a write.
     ProofLost,
     /// The answer did not come within the time limit, reckoned from the first byte. Reckoned from the last byte it may
@@ -93,13 +93,13 @@ pub enum Why {
 /// The error of a write at a shut gate.
 #[derive(Debug, thiserror::Error)]
 #[error("the proof of the session ended before the write")]
-pub struct GateShut;
+pub struct GateShutError;
 
 impl Gate {
     pub fn new(clock: SharedClock) -> Self {
         Self {
             clock,
-            state: RefCell::new(State::Open),
+            state: RefCell::new(GateState::Open),
             written: Cell::new(0),
             unflushed: Cell::new(false),
             last_write: Cell::new(Instant::now()),
@@ -110,7 +110,7 @@ impl Gate {
     }
 
     /// Says that the connection speaks HTTP/2, which also sends bytes that belong to no request.
-    pub fn follows(&self, frames: &Rc<SeenFrames>) {
+    pub fn follows(&self, frames: &Rc<H2WriteState>) {
         self.frames.get_or_init(|| frames.clone());
     }
 
@@ -122,20 +122,20 @@ impl Gate {
 
     /// Whether no byte written from now on can belong to a request, because the kernel has all of it.
     fn only_listens(&self) -> bool {
-        let waits = self.awaited.get() && matches!(*self.state.borrow(), State::Armed(_));
+        let waits = self.awaited.get() && matches!(*self.state.borrow(), GateState::Armed(_));
         waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.request_has_left())
     }
 
     /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
     /// `permission`. The kernel may try to deliver them for as long as it likes, unless [`Self::bound_delivery`] is
     /// called after this.
-    pub fn arm(&self, permission: Option<Arc<dyn Permission>>) {
+    pub fn arm(&self, permission: Option<Arc<dyn SendPermission>>) {
         self.written.set(0);
         self.awaited.set(false);
         self.undelivered.set(None);
         let mut state = self.state.borrow_mut();
-        if !matches!(*state, State::Shut(_)) {
-            *state = permission.map_or(State::Open, State::Armed);
+        if !matches!(*state, GateState::Shut(_)) {
+            *state = permission.map_or(GateState::Open, GateState::Armed);
         }
     }
 
@@ -154,44 +154,44 @@ impl Gate {
     /// while it [is closing](Self::is_closing), it is reset.
     pub fn disarm_if_held(&self) {
         let held = match &*self.state.borrow() {
-            State::Armed(permission) => permission.holds(self.clock.now()),
-            State::Open | State::Listens | State::Closing | State::Shut(_) => false,
+            GateState::Armed(permission) => permission.holds(self.clock.now()),
+            GateState::Open | GateState::ListenOnly | GateState::Closing | GateState::Shut(_) => false,
         };
         if held {
             // The count of written bytes stays until the next exchange is armed, because the upstream may still work on
             // them.
-            self.state.replace(State::Closing);
+            self.state.replace(GateState::Closing);
         }
     }
 
     /// Whether the connection is being closed in order, and bytes of it may not have arrived. Each shutdown of the
     /// stream looks again.
     pub fn is_closing(&self) -> bool {
-        matches!(*self.state.borrow(), State::Closing)
+        matches!(*self.state.borrow(), GateState::Closing)
     }
 
     /// Says that the connection ends. An exchange under way then ends with a reset.
     pub fn end(&self) {
         if !self.is_open() {
-            self.shut(Why::Abandoned);
+            self.shut(ShutReason::Abandoned);
         }
     }
 
     /// Shuts the gate for ever. Only the first reason counts.
-    pub fn shut(&self, why: Why) {
+    pub fn shut(&self, why: ShutReason) {
         let mut state = self.state.borrow_mut();
-        if !matches!(*state, State::Shut(_)) {
-            *state = State::Shut(why);
+        if !matches!(*state, GateState::Shut(_)) {
+            *state = GateState::Shut(why);
         }
     }
 
     /// Shuts the gate if it was armed with this permission, which does not hold any more. Another exchange may use the
     /// connection by now; then nothing happens.
-    pub fn lapse(&self, permission: &dyn Permission) {
-        let is_ours = |armed: &Arc<dyn Permission>| std::ptr::addr_eq(Arc::as_ptr(armed), permission);
-        let ours = matches!(&*self.state.borrow(), State::Armed(armed) if is_ours(armed));
+    pub fn lapse(&self, permission: &dyn SendPermission) {
+        let is_ours = |armed: &Arc<dyn SendPermission>| std::ptr::addr_eq(Arc::as_ptr(armed), permission);
+        let ours = matches!(&*self.state.borrow(), GateState::Armed(armed) if is_ours(armed));
         if ours {
-            self.shut(Why::ProofLost);
+            self.shut(ShutReason::ProofLost);
         }
     }
 
@@ -211,34 +211,37 @@ impl Gate {
     }
 
     /// The instant of the last write on the clock of deadlines, or a later one.
-    pub fn last_write_by(&self) -> Boot {
+    pub fn last_write_by(&self) -> BootInstant {
         // The runtime's clock stands still while the machine sleeps, which makes the result later. That is the safe
         // side.
         self.clock.now() - self.last_write.get().elapsed()
     }
 
     pub fn lost_its_proof(&self) -> bool {
-        matches!(*self.state.borrow(), State::Shut(Why::ProofLost))
+        matches!(*self.state.borrow(), GateState::Shut(ShutReason::ProofLost))
     }
 
     /// Whether we gave the exchange up, so that the other side may still be at work.
     pub fn was_given_up(&self) -> bool {
-        matches!(*self.state.borrow(), State::Shut(Why::ProofLost | Why::Late | Why::Stopped | Why::Cut))
+        matches!(
+            *self.state.borrow(),
+            GateState::Shut(ShutReason::ProofLost | ShutReason::Late | ShutReason::Stopped | ShutReason::Cut)
+        )
     }
 
     fn is_open(&self) -> bool {
-        matches!(*self.state.borrow(), State::Open)
+        matches!(*self.state.borrow(), GateState::Open)
     }
 
     /// One comparison per write. The failpoints are the two places where a pause matters: before and after it.
     fn check(&self) -> io::Result<()> {
         if self.only_listens() {
-            self.state.replace(State::Listens);
+            self.state.replace(GateState::ListenOnly);
         }
         match &*self.state.borrow() {
-            State::Open | State::Listens | State::Closing => return Ok(()),
-            State::Shut(_) => return Err(io::Error::other(GateShut)),
-            State::Armed(permission) => {
+            GateState::Open | GateState::ListenOnly | GateState::Closing => return Ok(()),
+            GateState::Shut(_) => return Err(io::Error::other(GateShutError)),
+            GateState::Armed(permission) => {
                 failpoint::pass("before_upstream_write");
                 if permission.holds(self.clock.now()) {
                     failpoint::pass("after_proof_check");
@@ -246,8 +249,8 @@ impl Gate {
                 }
             }
         }
-        self.shut(Why::ProofLost);
-        Err(io::Error::other(GateShut))
+        self.shut(ShutReason::ProofLost);
+        Err(io::Error::other(GateShutError))
     }
 
     fn count(&self, polled: &Poll<io::Result<usize>>) {
@@ -260,11 +263,11 @@ impl Gate {
 
 /// An observer of a request's body, which cuts the exchange off if the body breaks, whatever the HTTP library does
 /// then.
-pub struct Cuts(pub Rc<Gate>);
+pub struct CutOnBodyError(pub Rc<Gate>);
 
-impl Observer for Cuts {
+impl Observer for CutOnBodyError {
     fn failed(&mut self) {
-        self.0.shut(Why::Cut);
+        self.0.shut(ShutReason::Cut);
     }
 }
 
@@ -348,7 +351,7 @@ impl<S: AsyncWrite + Reset + Unpin> AsyncWrite for Gated<S> {
         }
         let polled = Pin::new(&mut self.io).poll_shutdown(cx);
         if self.gate.is_closing() && self.io.is_over() {
-            self.gate.state.replace(State::Open);
+            self.gate.state.replace(GateState::Open);
         }
         polled
     }

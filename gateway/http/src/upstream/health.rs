@@ -4,7 +4,7 @@
 use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
-use fencegate_policies::plan::{Health, host_of};
+use fencegate_policies::plan::{HealthCheck, host_of};
 use fencegate_process::clock::SharedClock;
 use futures_util::future::{Either, join_all, join4, pending, select};
 use http_body_util::Empty;
@@ -19,22 +19,22 @@ use tracing::debug;
 
 use super::{
     address::Address,
-    endpoint::{Endpoint, State},
-    fleet::{Fleet, Fleets},
-    introduce::Introductions,
+    endpoint::{Endpoint, EndpointState},
+    fleet::{EndpointSet, Upstreams},
+    introduce::IdentityCheck,
     pool::Pool,
     resolver::{self, dial},
     speak::HTTP1,
 };
-use crate::network::{Network, remote::Remote};
+use crate::network::{Network, remote::ConnectTarget};
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
 /// not make endpoints look unhealthy. `turning` is run there beside the checks.
 pub fn start<N: Network + Send>(
     network: N,
-    fleets: &Arc<Fleets>,
+    fleets: &Arc<Upstreams>,
     clock: SharedClock,
-    introductions: Arc<dyn Introductions>,
+    introductions: Arc<dyn IdentityCheck>,
     turning: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -51,14 +51,14 @@ pub fn start<N: Network + Send>(
 
 /// Takes the endpoints over. Call it when the new plan cannot fail any more: before that, endpoints may belong to the
 /// plan in force.
-fn take_over(fleets: &Arc<Fleets>) {
+fn take_over(fleets: &Arc<Upstreams>) {
     fleets.are_shown();
     // Endpoints without checks in the new plan count as healthy, because no check could ever say so again.
     let unasked = fleets.all().iter().filter(|fleet| fleet.upstream.sharing.health.is_none());
     unasked.for_each(|fleet| fleet.are_well());
 }
 
-async fn tend<N: Network>(network: &N, pool: &Pool<N>, fleets: &Fleets) {
+async fn tend<N: Network>(network: &N, pool: &Pool<N>, fleets: &Upstreams) {
     let files = join_all(fleets.all().iter().map(|fleet| tend_files(fleet.clone())));
     let all = fleets.all().iter().filter_map(|fleet| {
         let health = fleet.upstream.sharing.health.as_ref()?;
@@ -84,7 +84,7 @@ async fn tend<N: Network>(network: &N, pool: &Pool<N>, fleets: &Fleets) {
 }
 
 /// Looks at an upstream's TLS files, for ever.
-async fn tend_files(fleet: Arc<Fleet>) {
+async fn tend_files(fleet: Arc<EndpointSet>) {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -99,10 +99,10 @@ async fn tend_files(fleet: Arc<Fleet>) {
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Checks one endpoint, for ever.
-async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) {
+async fn watch<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint, health: &HealthCheck) {
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut run = Run::after_all_before(endpoint);
+    let mut run = CheckStreak::after_all_before(endpoint);
     loop {
         ticks.tick().await;
         let good = check(network, fleet, endpoint, health).await;
@@ -113,19 +113,19 @@ async fn watch<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, heal
 
 /// The result of the checks so far.
 #[derive(Debug)]
-struct Run {
+struct CheckStreak {
     well: bool,
     /// Checks in a row with the opposite result.
     against: usize,
 }
 
-impl Run {
+impl CheckStreak {
     /// Begins with the state from another plan. A new endpoint counts as healthy.
     fn after_all_before(endpoint: &Endpoint) -> Self {
-        Self { well: endpoint.state() != State::Unhealthy, against: 0 }
+        Self { well: endpoint.state() != EndpointState::Unhealthy, against: 0 }
     }
 
-    fn after(&mut self, good: bool, health: &Health) -> bool {
+    fn after(&mut self, good: bool, health: &HealthCheck) -> bool {
         if good == self.well {
             self.against = 0;
             return self.well;
@@ -148,10 +148,15 @@ impl Run {
 ///
 /// # Cancellation
 /// Dropping the future ends the connections.
-pub async fn is_running<N: Network>(network: &N, fleet: &Fleet, endpoint: &str, only: Option<&str>) -> bool {
+pub async fn is_running<N: Network>(
+    network: &N,
+    fleet: &EndpointSet,
+    endpoint: &str,
+    only: Option<&str>,
+) -> bool {
     let Some(health) = &fleet.upstream.sharing.health else { return false };
     let Some(endpoint) = fleet.endpoints().iter().find(|one| *one.name == *endpoint) else { return false };
-    let only = only.map(Remote::literal);
+    let only = only.map(ConnectTarget::literal);
     let addresses = match only {
         None => timeout(health.timeout, endpoint.addresses.all()).await.unwrap_or_default(),
         Some(None) => return false,
@@ -164,9 +169,9 @@ pub async fn is_running<N: Network>(network: &N, fleet: &Fleet, endpoint: &str, 
 /// Makes one check at one address.
 async fn check_at<N: Network>(
     network: &N,
-    fleet: &Fleet,
+    fleet: &EndpointSet,
     endpoint: &Endpoint,
-    health: &Health,
+    health: &HealthCheck,
     address: &Arc<Address>,
 ) -> bool {
     let asked = status(network, fleet, endpoint, health, std::slice::from_ref(address));
@@ -177,7 +182,12 @@ async fn check_at<N: Network>(
 }
 
 /// Makes one check.
-async fn check<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, health: &Health) -> bool {
+async fn check<N: Network>(
+    network: &N,
+    fleet: &EndpointSet,
+    endpoint: &Endpoint,
+    health: &HealthCheck,
+) -> bool {
     let asked = async {
         let addresses = endpoint.addresses.in_turn().await;
         status(network, fleet, endpoint, health, &addresses).await
@@ -194,9 +204,9 @@ async fn check<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint, heal
 
 async fn status<N: Network>(
     network: &N,
-    fleet: &Fleet,
+    fleet: &EndpointSet,
     endpoint: &Endpoint,
-    health: &Health,
+    health: &HealthCheck,
     addresses: &[Arc<Address>],
 ) -> io::Result<u16> {
     let path = &health.path;
@@ -233,14 +243,14 @@ where
 #[cfg(test)]
 mod tests {
     use fencegate_policies::plan::PoolLimits;
-    use fencegate_process::families::Families;
+    use fencegate_process::families::MetricRegistry;
     use tokio::sync::watch;
 
     use super::*;
-    use crate::upstream::{address::Addresses, metrics::EndpointMetrics};
+    use crate::upstream::{address::AddressSet, metrics::EndpointMetrics};
 
-    fn health() -> Health {
-        Health {
+    fn health() -> HealthCheck {
+        HealthCheck {
             path: "/".into(),
             interval: Duration::from_secs(1),
             timeout: Duration::from_secs(1),
@@ -253,17 +263,20 @@ mod tests {
     #[test]
     fn what_another_plan_has_found_unhealthy_stays_so_until_enough_answers_are_good() {
         let limits = PoolLimits { max_connections: 1, max_idle: 1 };
-        let addresses = Arc::new(Addresses::of("a:80".into()));
+        let addresses = Arc::new(AddressSet::of("a:80".into()));
         let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
-        assert!(Run::after_all_before(&endpoint).after(false, &health()), "one bad answer is not enough");
+        assert!(
+            CheckStreak::after_all_before(&endpoint).after(false, &health()),
+            "one bad answer is not enough"
+        );
         endpoint.is_well(0, false);
-        let mut run = Run::after_all_before(&endpoint);
+        let mut run = CheckStreak::after_all_before(&endpoint);
         assert!(!run.after(true, &health()), "one good answer is not enough");
         assert!(run.after(true, &health()));
     }
 
     /// A plan with these health checks at one upstream; empty text for none.
-    fn plan(health: &str) -> fencegate_policies::plan::Gateway {
+    fn plan(health: &str) -> fencegate_policies::plan::GatewayPlan {
         let text = format!(
             r#"version: 1
 listeners: {{public: {{address: 127.0.0.1:8080}}}}
@@ -280,28 +293,28 @@ routes:
 
     #[test]
     fn an_endpoint_that_nobody_asks_any_more_is_well_once_its_plan_is_in_force_and_not_before() {
-        let metrics = EndpointMetrics::register(&Families::new());
+        let metrics = EndpointMetrics::register(&MetricRegistry::new());
         let asked =
-            Fleets::of(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
+            Upstreams::of(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
         let [fleet] = asked.all() else { panic!("one upstream") };
         let endpoint = fleet.endpoints()[0].clone();
         fleet.checked(&endpoint, false);
         let unasked = asked.after(&plan("").serving, &metrics).expect("no files");
-        assert_eq!(endpoint.state(), State::Unhealthy, "the plan may still be refused");
+        assert_eq!(endpoint.state(), EndpointState::Unhealthy, "the plan may still be refused");
         assert!(Arc::ptr_eq(&unasked.all()[0].endpoints()[0], &endpoint));
         take_over(&unasked);
-        assert_eq!(endpoint.state(), State::Usable);
+        assert_eq!(endpoint.state(), EndpointState::Usable);
         // The last check was under way while the plan changed.
         fleet.checked(&endpoint, false);
-        assert_eq!(endpoint.state(), State::Usable);
+        assert_eq!(endpoint.state(), EndpointState::Usable);
     }
 
     #[test]
     fn the_endpoints_of_the_plan_in_force_are_told_of_when_another_plan_was_refused() {
         const HEALTH: &str = ", health: {path: /, interval: 1s}";
-        let families = Families::new();
+        let families = MetricRegistry::new();
         let metrics = EndpointMetrics::register(&families);
-        let in_force = Fleets::of(&plan(HEALTH).serving, &metrics).expect("no files");
+        let in_force = Upstreams::of(&plan(HEALTH).serving, &metrics).expect("no files");
         take_over(&in_force);
         drop(in_force.after(&plan(HEALTH).serving, &metrics).expect("no files"));
         let fleet = &in_force.all()[0];
@@ -315,7 +328,7 @@ routes:
     #[test]
     fn only_so_many_answers_in_a_row_change_what_is_thought() {
         let health = health();
-        let mut run = Run { well: true, against: 0 };
+        let mut run = CheckStreak { well: true, against: 0 };
         let told: Vec<bool> = [false, false, true, false, false, false, true, false, true, true]
             .map(|good| run.after(good, &health))
             .into();

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 /// Whether a byte of an answer has come. Shared with the code that sends requests on the connection.
-pub(super) type Word = Rc<Cell<bool>>;
+pub(super) type ReadFlag = Rc<Cell<bool>>;
 
 /// A connection as HTTP/1.1 sees it, above TLS: the end of a TLS session does not count as a byte of an answer.
 ///
@@ -26,19 +26,19 @@ pub(super) type Word = Rc<Cell<bool>>;
 /// never read that answer. So a failed write stays pending here, and the library reads on: to the answer, or to the
 /// end, which ends the exchange as well. After a whole answer the library may stop reading before the end (hyper
 /// 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time only.
-pub(super) struct Heard<S> {
+pub(super) struct ReadTracker<S> {
     io: S,
-    word: Word,
+    word: ReadFlag,
     /// Whether all is read, or nothing was read for too long.
     heard_out: bool,
     /// The first failed write. No other write is tried after it.
-    failed: Option<Failed>,
+    failed: Option<PendingWriteError>,
     /// The task whose write stays pending.
     writer: Option<Waker>,
 }
 
 /// A failed write that stays pending.
-struct Failed {
+struct PendingWriteError {
     how: io::ErrorKind,
     /// When it failed, or when bytes were last read after that.
     last: Instant,
@@ -50,7 +50,7 @@ struct Failed {
 /// already.
 const SILENCE: Duration = Duration::from_secs(1);
 
-impl Failed {
+impl PendingWriteError {
     fn now(how: io::ErrorKind) -> Self {
         let last = Instant::now();
         Self { how, last, timer: Box::pin(sleep_until(last + SILENCE)) }
@@ -69,9 +69,9 @@ impl Failed {
     }
 }
 
-impl<S> Heard<S> {
-    pub(super) fn new(io: S) -> (Self, Word) {
-        let word = Word::default();
+impl<S> ReadTracker<S> {
+    pub(super) fn new(io: S) -> (Self, ReadFlag) {
+        let word = ReadFlag::default();
         (Self { io, word: word.clone(), heard_out: false, failed: None, writer: None }, word)
     }
 
@@ -81,7 +81,7 @@ impl<S> Heard<S> {
     }
 }
 
-impl<S: Unpin> Heard<S> {
+impl<S: Unpin> ReadTracker<S> {
     fn write<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -90,7 +90,9 @@ impl<S: Unpin> Heard<S> {
         let failed = match &mut self.failed {
             Some(failed) => failed,
             None => match write(Pin::new(&mut self.io), cx) {
-                Poll::Ready(Err(error)) if has_ended(&error) => self.failed.insert(Failed::now(error.kind())),
+                Poll::Ready(Err(error)) if has_ended(&error) => {
+                    self.failed.insert(PendingWriteError::now(error.kind()))
+                }
                 polled => return polled,
             },
         };
@@ -116,7 +118,7 @@ fn has_ended(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReadTracker<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -137,7 +139,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadTracker<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.write(cx, |io, cx| io.poll_write(cx, bytes))
     }

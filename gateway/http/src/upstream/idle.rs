@@ -13,53 +13,53 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     address::Address,
-    endpoint::{Counted, Endpoint},
+    endpoint::{Endpoint, EndpointCount},
 };
-use crate::upstream::pooled::Pooled;
+use crate::upstream::pooled::PooledConnection;
 
 /// Both kinds of waiting.
 #[derive(Default)]
-pub struct Idle {
+pub struct IdlePool {
     /// Idle connections, by [`Endpoint::id`].
-    lying: RefCell<BTreeMap<u64, Vec<Lying>>>,
+    lying: RefCell<BTreeMap<u64, Vec<IdleConnection>>>,
     /// Waiting requests, in the order of their arrival. A request that gives up removes itself.
     waiters: RefCell<BTreeMap<u64, Waiter>>,
     next: Cell<u64>,
 }
 
 /// An idle connection.
-struct Lying {
-    pooled: Box<Pooled>,
+struct IdleConnection {
+    pooled: Box<PooledConnection>,
     until: Instant,
-    _counted: Counted,
+    _counted: EndpointCount,
 }
 
 /// A request that waits for a connection to any of these endpoints.
 struct Waiter {
     endpoints: Vec<Arc<Endpoint>>,
-    taker: oneshot::Sender<Box<Pooled>>,
+    taker: oneshot::Sender<Box<PooledConnection>>,
 }
 
 /// The place of a waiting request, until it is dropped.
-pub struct Waiting<'a> {
-    idle: &'a Idle,
+pub struct PoolWait<'a> {
+    idle: &'a IdlePool,
     number: u64,
-    taken: oneshot::Receiver<Box<Pooled>>,
+    taken: oneshot::Receiver<Box<PooledConnection>>,
 }
 
 /// How often a connection may go from one request to the next at one worker, while requests at other workers wait as
 /// well.
 const MOST_HANDS: u32 = 32;
 
-impl Lying {
+impl IdleConnection {
     fn is_usable(&self, now: Instant) -> bool {
         self.pooled.is_usable() && now < self.until
     }
 }
 
-impl Idle {
+impl IdlePool {
     /// Gives the connection to a waiting request of this worker, or keeps it idle for `keep`.
-    pub fn keep(&self, pooled: Box<Pooled>, keep: Duration) {
+    pub fn keep(&self, pooled: Box<PooledConnection>, keep: Duration) {
         if !pooled.is_usable() {
             return;
         }
@@ -71,11 +71,15 @@ impl Idle {
         }
         let Some(counted) = pooled.endpoint.idle() else { return };
         let (id, until) = (pooled.endpoint.id, Instant::now() + keep);
-        self.lying.borrow_mut().entry(id).or_default().push(Lying { pooled, until, _counted: counted });
+        self.lying.borrow_mut().entry(id).or_default().push(IdleConnection {
+            pooled,
+            until,
+            _counted: counted,
+        });
     }
 
     /// Gives it to the first request here that waits for this endpoint.
-    fn hand_on(&self, mut pooled: Box<Pooled>) -> Option<Box<Pooled>> {
+    fn hand_on(&self, mut pooled: Box<PooledConnection>) -> Option<Box<PooledConnection>> {
         let mut waiters = self.waiters.borrow_mut();
         if pooled.handed_on >= MOST_HANDS && pooled.endpoint.waiting() > waiters.len() {
             return Some(pooled);
@@ -96,17 +100,17 @@ impl Idle {
     ///
     /// # Cancellation
     /// Dropping it gives up the place.
-    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> Waiting<'_> {
+    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> PoolWait<'_> {
         let (taker, taken) = oneshot::channel();
         let number = self.next.get();
         self.next.set(number + 1);
         self.waiters.borrow_mut().insert(number, Waiter { endpoints: endpoints.into(), taker });
-        Waiting { idle: self, number, taken }
+        PoolWait { idle: self, number, taken }
     }
 
     /// The youngest idle connection whose last exchange is over in both directions. Others stay: a request that is
     /// queued on a busy connection would be sent at an unknown time.
-    pub fn take(&self, endpoint: &Endpoint) -> Option<Box<Pooled>> {
+    pub fn take(&self, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
         let mut all = self.lying.borrow_mut();
         let lying = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
@@ -139,22 +143,22 @@ fn is_passed_over(endpoint: &Endpoint, address: &Address) -> bool {
     address.liveness.is_silent() && !endpoint.addresses.are_silent()
 }
 
-impl Future for Waiting<'_> {
-    type Output = Box<Pooled>;
+impl Future for PoolWait<'_> {
+    type Output = Box<PooledConnection>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<Pooled>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<PooledConnection>> {
         Pin::new(&mut self.taken).poll(cx).map(|taken| taken.expect("its sender waits with it"))
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PoolWait<'_> {
     fn drop(&mut self) {
         self.idle.waiters.borrow_mut().remove(&self.number);
     }
 }
 
 impl Waiter {
-    fn takes(&self, pooled: &Pooled) -> bool {
+    fn takes(&self, pooled: &PooledConnection) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.id == pooled.endpoint.id)
     }
 }
@@ -165,7 +169,7 @@ mod tests {
 
     #[test]
     fn requests_that_wait_in_vain_leave_nothing_behind() {
-        let idle = Idle::default();
+        let idle = IdlePool::default();
         let (first, last) = (idle.wait(&[]), idle.wait(&[]));
         for _ in 0..10_000 {
             drop(idle.wait(&[]));

@@ -6,36 +6,36 @@ use fencegate_policies::plan::Upstream;
 use fencegate_process::clock::SharedClock;
 
 use super::address::Address;
-use crate::upstream::pooled::Pooled;
+use crate::upstream::pooled::PooledConnection;
 
 /// Asks processes for their names, and remembers the answers. Shared by all workers.
-pub trait Introductions: Debug + Send + Sync {
+pub trait IdentityCheck: Debug + Send + Sync {
     /// Whether all endpoints of this upstream have to be asked before anything is sent to one of them.
     fn are_needed(&self, upstream: &Upstream) -> bool;
 
     /// Asks on a new connection, and leaves the connection ready for another exchange.
     fn introduce<'a>(
         &'a self,
-        pooled: &'a mut Pooled,
+        pooled: &'a mut PooledConnection,
         upstream: &'a Upstream,
         clock: &'a SharedClock,
-    ) -> Introduced<'a>;
+    ) -> IdentityFuture<'a>;
 
     /// Whether this address has to be asked. Only one caller gets [`Due::Beside`], and has to ask.
-    fn due(&self, upstream: &Upstream, address: &Address) -> Due;
+    fn due(&self, upstream: &Upstream, address: &Address) -> CheckDue;
 
     /// Call this before an attempt to ask an address.
-    fn attempt(&self) -> Attempt;
+    fn attempt(&self) -> CheckAttempt;
 
     /// Nobody could be asked at this address. A process that was asked successfully after the attempt began still
     /// counts.
-    fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: Attempt);
+    fn lost(&self, upstream: &Upstream, address: &Arc<Address>, attempt: CheckAttempt);
 
     /// Checks that the answers do not contradict each other.
     ///
     /// # Errors
     /// The answers contradict each other, although all were asked just now; the log says how.
-    fn agree(&self, upstream: &Upstream) -> Result<(), Doubt>;
+    fn agree(&self, upstream: &Upstream) -> Result<(), BoxError>;
 
     /// Whether this is the last known process at the address, and the upstream's answers agree.
     fn is_believed(&self, upstream: &Upstream, address: &Address, process: &Arc<str>) -> bool;
@@ -43,38 +43,38 @@ pub trait Introductions: Debug + Send + Sync {
 
 /// When an address has to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum CheckDue {
     /// Not now: it was asked, or nobody answered there a moment ago.
-    Not,
+    NotDue,
     /// Before anything is sent to any endpoint of the upstream.
     Before,
     /// In the background: nobody answered there some time ago, and requests go to others meanwhile.
-    Beside,
+    Background,
 }
 
 /// The time of an attempt, as the number of answers noted before it.
 #[derive(Debug, Clone, Copy)]
-pub struct Attempt(pub u64);
+pub struct CheckAttempt(pub u64);
 
 /// The name of the process that answers.
-pub type Introduced<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, Unmet>> + 'a>>;
+pub type IdentityFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, IdentityError>> + 'a>>;
 
 /// Why nothing is sent there.
-pub type Doubt = Box<dyn Error + Send + Sync>;
+pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why an introduction has failed.
 #[derive(Debug)]
-pub enum Unmet {
+pub enum IdentityError {
     Io(io::Error),
     /// The process there cannot be asked.
-    Stranger(Doubt),
+    UnknownProcess(BoxError),
     /// Its answer contradicts another one, which may be too old.
-    Contradicted(Doubt),
+    Contradicted(BoxError),
     /// The process there must not be trusted.
-    Distrusted(Doubt),
+    Distrusted(BoxError),
 }
 
-impl From<io::Error> for Unmet {
+impl From<io::Error> for IdentityError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }

@@ -6,38 +6,38 @@ use fencegate_policies::plan::Upstream;
 use tokio::time::timeout;
 
 use super::{
-    address::{Address, Outstanding},
-    endpoint::Counted,
-    fleet::Fleet,
+    address::{Address, OutstandingExchange},
+    endpoint::EndpointCount,
+    fleet::EndpointSet,
     gate::Gate,
-    idle::Idle,
+    idle::IdlePool,
 };
-use crate::upstream::pooled::Pooled;
+use crate::upstream::pooled::PooledConnection;
 
 /// A connection while it carries an exchange. If it is not given back, it ends with the lend.
-pub struct Lend {
+pub struct Checkout {
     /// Boxed, because a lend is moved from step to step with the answer.
-    pooled: Option<Box<Pooled>>,
-    fleet: Arc<Fleet>,
-    idle: Rc<Idle>,
+    pooled: Option<Box<PooledConnection>>,
+    fleet: Arc<EndpointSet>,
+    idle: Rc<IdlePool>,
     /// How long the connection may lie idle afterwards.
     keep: Duration,
-    _busy: Counted,
-    _outstanding: Outstanding,
+    _busy: EndpointCount,
+    _outstanding: OutstandingExchange,
 }
 
-impl Lend {
-    pub(super) fn new(pooled: Box<Pooled>, fleet: Arc<Fleet>, idle: Rc<Idle>) -> Self {
+impl Checkout {
+    pub(super) fn new(pooled: Box<PooledConnection>, fleet: Arc<EndpointSet>, idle: Rc<IdlePool>) -> Self {
         let (keep, busy) = (fleet.upstream.idle, pooled.endpoint.busy());
         let outstanding = pooled.address.outstanding();
         Self { pooled: Some(pooled), fleet, idle, keep, _busy: busy, _outstanding: outstanding }
     }
 
-    pub fn pooled(&mut self) -> &mut Pooled {
+    pub fn pooled(&mut self) -> &mut PooledConnection {
         self.pooled.as_mut().expect("taken only when the lend ends")
     }
 
-    fn lent(&self) -> &Pooled {
+    fn lent(&self) -> &PooledConnection {
         self.pooled.as_ref().expect("taken only when the lend ends")
     }
 
@@ -55,7 +55,7 @@ impl Lend {
         &self.lent().endpoint.name
     }
 
-    pub fn fleet(&self) -> &Fleet {
+    pub fn fleet(&self) -> &EndpointSet {
         &self.fleet
     }
 
@@ -105,7 +105,7 @@ impl Lend {
         self.keep(pooled);
     }
 
-    fn keep(&self, mut pooled: Box<Pooled>) {
+    fn keep(&self, mut pooled: Box<PooledConnection>) {
         pooled.gate.disarm();
         pooled.reused = true;
         self.idle.keep(pooled, self.keep);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hyper::{Version, body::Incoming};
 
-use super::lend::Lend;
+use super::lend::Checkout;
 use crate::body::{
     Body, Trailers,
-    observer::{Observer, Settling},
+    observer::{Observer, SettleFuture},
 };
 
 /// How long an upload may go on after its answer is complete.
@@ -16,8 +16,8 @@ const UNFENCED_REST: Duration = Duration::from_secs(30);
 /// The same for a fenced request, while others wait for the key.
 const FENCED_REST: Duration = Duration::from_millis(100);
 
-struct Lent {
-    lend: Option<Lend>,
+struct ReturnOnEnd {
+    lend: Option<Checkout>,
     /// Whether the connection goes back by itself at the end.
     settles_itself: bool,
 }
@@ -29,14 +29,14 @@ pub fn body(
     incoming: (Incoming, Version),
     trailers: Trailers,
     idle: Duration,
-    lend: Lend,
+    lend: Checkout,
     fenced: bool,
 ) -> Body {
-    let lent = Lent { lend: Some(lend), settles_itself: !fenced };
+    let lent = ReturnOnEnd { lend: Some(lend), settles_itself: !fenced };
     Body::from_answer(incoming, trailers, idle).telling(Box::new(lent))
 }
 
-impl Observer for Lent {
+impl Observer for ReturnOnEnd {
     fn complete(&mut self) {
         if self.settles_itself
             && let Some(lend) = self.lend.take()
@@ -52,7 +52,7 @@ impl Observer for Lent {
         }
     }
 
-    fn settles(&mut self) -> Option<Settling> {
+    fn settles(&mut self) -> Option<SettleFuture> {
         let lend = self.lend.take()?.give_back_if_over().err()?;
         Some(Box::pin(lend.give_back(FENCED_REST)))
     }

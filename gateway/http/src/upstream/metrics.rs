@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use fencegate_process::{counted::Counted, families::Families};
+use fencegate_process::{counted::GaugeGuard, families::MetricRegistry};
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
-use super::endpoint::State;
+use super::endpoint::EndpointState;
 
 /// The families of the endpoints; clones count into the same ones.
 #[derive(Debug, Clone)]
@@ -23,31 +23,31 @@ pub struct EndpointMetrics {
     tls_files: IntCounterVec,
     resolutions: IntCounterVec,
     /// The endpoints of the plan in force.
-    shown: Arc<Mutex<Option<Weak<dyn Seen>>>>,
+    shown: Arc<Mutex<Option<Weak<dyn EndpointSnapshotSource>>>>,
 }
 
 /// Gives the endpoints for the gauges.
-pub trait Seen: Debug + Send + Sync {
-    fn look(&self, see: &mut dyn FnMut(Sight<'_>));
+pub trait EndpointSnapshotSource: Debug + Send + Sync {
+    fn look(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>));
 }
 
 /// One upstream's endpoints at one moment.
-pub struct Sight<'a> {
+pub struct EndpointSnapshot<'a> {
     pub upstream: &'a str,
-    pub states: Vec<State>,
+    pub states: Vec<EndpointState>,
     /// Connections to all endpoints.
     pub connections: usize,
 }
 
 /// The result of a wait for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waited {
-    Got,
-    InVain,
+pub enum WaitResult {
+    Connected,
+    Failed,
 }
 
 impl EndpointMetrics {
-    pub fn register(families: &Families) -> Self {
+    pub fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))
         };
@@ -91,7 +91,7 @@ impl EndpointMetrics {
     }
 
     /// Shows these endpoints in the metrics from now on.
-    pub fn show(&self, endpoints: Weak<dyn Seen>) {
+    pub fn show(&self, endpoints: Weak<dyn EndpointSnapshotSource>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
     }
 
@@ -99,16 +99,16 @@ impl EndpointMetrics {
         self.ejections.with_label_values(&[upstream, endpoint]).inc();
     }
 
-    pub fn waited(&self, upstream: &str, waited: Waited) {
+    pub fn waited(&self, upstream: &str, waited: WaitResult) {
         let result = match waited {
-            Waited::Got => "got",
-            Waited::InVain => "in-vain",
+            WaitResult::Connected => "got",
+            WaitResult::Failed => "in-vain",
         };
         self.waits.with_label_values(&[upstream, result]).inc();
     }
 
-    pub fn waiting(&self, upstream: &str) -> Counted {
-        Counted::up(&Rc::new(self.waiting.with_label_values(&[upstream])))
+    pub fn waiting(&self, upstream: &str) -> GaugeGuard {
+        GaugeGuard::up(&Rc::new(self.waiting.with_label_values(&[upstream])))
     }
 
     pub fn checked(&self, upstream: &str, endpoint: &str, good: bool) {
@@ -132,8 +132,8 @@ impl EndpointMetrics {
         let Some(shown) = shown.and_then(|shown| shown.upgrade()) else { return };
         self.endpoints.reset();
         self.connections.reset();
-        shown.look(&mut |Sight { upstream, states, connections }| {
-            for state in State::ALL {
+        shown.look(&mut |EndpointSnapshot { upstream, states, connections }| {
+            for state in EndpointState::ALL {
                 let count = states.iter().filter(|one| **one == state).count();
                 self.endpoints
                     .with_label_values(&[upstream, state.word()])

@@ -6,7 +6,7 @@ mod probe;
 
 use std::{io, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::plan::{self, Protocol};
+use fencegate_policies::plan::{self, UpstreamProtocol};
 use fencegate_process::clock::SharedClock;
 use futures_util::{FutureExt, future::select_all};
 use hyper::http::uri::Scheme;
@@ -19,18 +19,18 @@ use tracing::debug;
 use super::{
     address::Address,
     connection::Connection,
-    endpoint::{ConnectionPermit, Endpoint, State},
-    fleet::{Fleet, Tour},
+    endpoint::{ConnectionPermit, Endpoint, EndpointState},
+    fleet::{EndpointCursor, EndpointSet},
     gate::{Gate, Gated},
-    idle::Idle,
-    introduce::{Doubt, Introductions, Unmet},
-    lend::Lend,
-    metrics::Waited,
+    idle::IdlePool,
+    introduce::{BoxError, IdentityCheck, IdentityError},
+    lend::Checkout,
+    metrics::WaitResult,
     resolver::dial,
-    speak::{self, HTTP1, HTTP2, Sender},
+    speak::{self, HTTP1, HTTP2, RequestSender},
 };
 use crate::network::Network;
-use crate::upstream::pooled::Pooled;
+use crate::upstream::pooled::PooledConnection;
 
 /// The connections of one worker.
 #[derive(Clone)]
@@ -38,32 +38,32 @@ pub struct Pool<N> {
     network: N,
     clock: SharedClock,
     /// The introductions that some endpoints need.
-    introductions: Arc<dyn Introductions>,
-    idle: Rc<Idle>,
+    introductions: Arc<dyn IdentityCheck>,
+    idle: Rc<IdlePool>,
 }
 
 /// Why there is no connection. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
-pub enum NotConnected {
+pub enum ConnectError {
     #[error("connect to {endpoint}: {source}")]
     Io { endpoint: Arc<str>, source: io::Error },
     /// The process at the endpoint must not be trusted.
     #[error("{endpoint}: {why}")]
-    Distrusted { endpoint: Arc<str>, why: Doubt },
+    Distrusted { endpoint: Arc<str>, why: BoxError },
     #[error("every endpoint has as many connections as it may have")]
-    Full,
+    LimitReached,
     #[error("nothing could be sent to any endpoint")]
-    Everywhere,
+    Exhausted,
 }
 
 /// The event that ended a request's wait.
-enum Freed {
-    Pooled(Box<Pooled>),
+enum PoolEvent {
+    Pooled(Box<PooledConnection>),
     Place(Arc<Endpoint>, ConnectionPermit),
 }
 
 impl<N: Network> Pool<N> {
-    pub fn new(network: N, clock: SharedClock, introductions: Arc<dyn Introductions>) -> Self {
+    pub fn new(network: N, clock: SharedClock, introductions: Arc<dyn IdentityCheck>) -> Self {
         Self { network, clock, introductions, idle: Rc::default() }
     }
 
@@ -72,7 +72,7 @@ impl<N: Network> Pool<N> {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a connection that was being made is closed.
-    pub async fn checkout(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
+    pub async fn checkout(&self, tour: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
         match self.at_hand(tour) {
             Some(pooled) => Ok(self.lend(pooled, tour)),
             // Boxed, because most requests find an idle connection, and should not carry the size of this future.
@@ -82,7 +82,7 @@ impl<N: Network> Pool<N> {
 
     /// An idle connection to the tour's first endpoint. If introductions are needed, this works only for an upstream
     /// with one address, because all others have to be asked first.
-    fn at_hand(&self, tour: &Tour<'_>) -> Option<Box<Pooled>> {
+    fn at_hand(&self, tour: &EndpointCursor<'_>) -> Option<Box<PooledConnection>> {
         let upstream = &tour.fleet.upstream;
         if tour.fresh {
             return None;
@@ -94,14 +94,14 @@ impl<N: Network> Pool<N> {
         }
     }
 
-    async fn found(&self, tour: &mut Tour<'_>) -> Result<Lend, NotConnected> {
+    async fn found(&self, tour: &mut EndpointCursor<'_>) -> Result<Checkout, ConnectError> {
         let fleet = tour.fleet;
         let upstream = &fleet.upstream;
         self.ask_all(fleet).await?;
-        let (mut failed, mut full) = (NotConnected::Everywhere, Vec::new());
+        let (mut failed, mut full) = (ConnectError::Exhausted, Vec::new());
         while let Some(endpoint) = tour.stop() {
             // Silent ones come last. A request rather waits for a connection to one that answers.
-            if !full.is_empty() && endpoint.state() == State::Silent {
+            if !full.is_empty() && endpoint.state() == EndpointState::Silent {
                 tour.pass();
                 continue;
             }
@@ -125,15 +125,15 @@ impl<N: Network> Pool<N> {
         let counted = fleet.metrics.waiting(&upstream.name);
         let waited = timeout(upstream.connect_timeout, self.freed(&full)).await;
         drop(counted);
-        let result = if waited.is_ok() { Waited::Got } else { Waited::InVain };
+        let result = if waited.is_ok() { WaitResult::Connected } else { WaitResult::Failed };
         fleet.metrics.waited(&upstream.name, result);
-        match waited.map_err(|_| NotConnected::Full)? {
-            Freed::Pooled(pooled) if !self.is_believed(upstream, &pooled) => Err(NotConnected::Everywhere),
-            Freed::Pooled(pooled) => {
+        match waited.map_err(|_| ConnectError::LimitReached)? {
+            PoolEvent::Pooled(pooled) if !self.is_believed(upstream, &pooled) => Err(ConnectError::Exhausted),
+            PoolEvent::Pooled(pooled) => {
                 tour.settle_for(&pooled.endpoint);
                 Ok(self.lend(pooled, tour))
             }
-            Freed::Place(endpoint, place) => {
+            PoolEvent::Place(endpoint, place) => {
                 tour.settle_for(&endpoint);
                 let reached = self.reach(fleet, &endpoint, place).await;
                 reached.map(|pooled| self.lend(pooled, tour))
@@ -142,69 +142,69 @@ impl<N: Network> Pool<N> {
     }
 
     /// An idle connection whose process is still the one that answers at its address.
-    fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<Pooled>> {
+    fn idle_at(&self, upstream: &plan::Upstream, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
         std::iter::from_fn(|| self.idle.take(endpoint)).find(|pooled| self.is_believed(upstream, pooled))
     }
 
-    fn is_believed(&self, upstream: &plan::Upstream, pooled: &Pooled) -> bool {
+    fn is_believed(&self, upstream: &plan::Upstream, pooled: &PooledConnection) -> bool {
         let is_believed = |process| self.introductions.is_believed(upstream, &pooled.address, process);
         pooled.process.as_ref().is_none_or(is_believed)
     }
 
-    fn lend(&self, pooled: Box<Pooled>, tour: &Tour<'_>) -> Lend {
-        Lend::new(pooled, tour.fleet.clone(), self.idle.clone())
+    fn lend(&self, pooled: Box<PooledConnection>, tour: &EndpointCursor<'_>) -> Checkout {
+        Checkout::new(pooled, tour.fleet.clone(), self.idle.clone())
     }
 
     /// Waits until a request of this worker gives a connection back, or a new one may be made.
-    async fn freed(&self, endpoints: &[Arc<Endpoint>]) -> Freed {
+    async fn freed(&self, endpoints: &[Arc<Endpoint>]) -> PoolEvent {
         let given_back = self.idle.wait(endpoints);
         let places = endpoints.iter().map(|endpoint| {
             let place = endpoint.clone().next_place();
             async move { (endpoint.clone(), place.await) }.boxed_local()
         });
         tokio::select! {
-            pooled = given_back => Freed::Pooled(pooled),
-            ((endpoint, place), ..) = select_all(places) => Freed::Place(endpoint, place),
+            pooled = given_back => PoolEvent::Pooled(pooled),
+            ((endpoint, place), ..) = select_all(places) => PoolEvent::Place(endpoint, place),
         }
     }
 
     /// Makes a new connection, if there is a place for it.
     async fn reach(
         &self,
-        fleet: &Arc<Fleet>,
+        fleet: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
         place: ConnectionPermit,
-    ) -> Result<Box<Pooled>, NotConnected> {
+    ) -> Result<Box<PooledConnection>, ConnectError> {
         let mut made = self.connect(fleet, endpoint, None, place).await;
-        if matches!(made, Err(Unmet::Contradicted(_))) {
+        if matches!(made, Err(IdentityError::Contradicted(_))) {
             self.ask_all(fleet).await?;
             if let Some(pooled) = self.idle_at(&fleet.upstream, endpoint) {
                 return Ok(pooled);
             }
             let place = timeout(fleet.upstream.connect_timeout, endpoint.clone().next_place()).await;
-            made = self.connect(fleet, endpoint, None, place.map_err(|_| NotConnected::Full)?).await;
+            made = self.connect(fleet, endpoint, None, place.map_err(|_| ConnectError::LimitReached)?).await;
         }
         let name = endpoint.name.clone();
         made.map_err(|failed| match failed {
-            Unmet::Io(source) => {
+            IdentityError::Io(source) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
                 fleet.failed(endpoint);
-                NotConnected::Io { endpoint: name, source }
+                ConnectError::Io { endpoint: name, source }
             }
-            Unmet::Stranger(why) | Unmet::Contradicted(why) | Unmet::Distrusted(why) => {
-                NotConnected::Distrusted { endpoint: name, why }
-            }
+            IdentityError::UnknownProcess(why)
+            | IdentityError::Contradicted(why)
+            | IdentityError::Distrusted(why) => ConnectError::Distrusted { endpoint: name, why },
         })
     }
 
     /// `only`: connect to this address and to no other of the endpoint.
     async fn connect(
         &self,
-        fleet: &Fleet,
+        fleet: &EndpointSet,
         endpoint: &Arc<Endpoint>,
         only: Option<Arc<Address>>,
         place: ConnectionPermit,
-    ) -> Result<Box<Pooled>, Unmet> {
+    ) -> Result<Box<PooledConnection>, IdentityError> {
         let upstream = &fleet.upstream;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let limit = upstream.connect_timeout;
@@ -229,20 +229,20 @@ impl<N: Network> Pool<N> {
                 let limit = if fleet.has_another(endpoint) { limit.min(INTRODUCED) } else { limit };
                 pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
             }
-            Ok::<_, Unmet>(Box::new(pooled))
+            Ok::<_, IdentityError>(Box::new(pooled))
         };
         made.await.inspect_err(|failed| {
-            if matches!(failed, Unmet::Io(_)) {
+            if matches!(failed, IdentityError::Io(_)) {
                 self.avoid(fleet, &address);
             }
-            if matches!(failed, Unmet::Io(_) | Unmet::Stranger(_)) {
+            if matches!(failed, IdentityError::Io(_) | IdentityError::UnknownProcess(_)) {
                 self.introductions.lost(upstream, &address, attempt);
             }
         })
     }
 
     /// New requests go to other processes for a while, if any of them can do the same.
-    fn avoid(&self, fleet: &Fleet, address: &Address) {
+    fn avoid(&self, fleet: &EndpointSet, address: &Address) {
         if self.introductions.are_needed(&fleet.upstream) && !fleet.is_one_address() {
             address.liveness.avoid();
         }
@@ -250,24 +250,24 @@ impl<N: Network> Pool<N> {
 
     async fn speak(
         &self,
-        fleet: &Fleet,
+        fleet: &EndpointSet,
         endpoint: &Arc<Endpoint>,
         address: Arc<Address>,
         stream: N::Stream,
         place: ConnectionPermit,
-    ) -> io::Result<Pooled> {
+    ) -> io::Result<PooledConnection> {
         let gate = Rc::new(Gate::new(self.clock.clone()));
         // The gate is directly above the socket and below TLS, because encrypted bytes may be written much later.
         let gated = Gated::new(stream, gate.clone());
         let (protocol, fields) = (fleet.upstream.protocol, fleet.upstream.response_fields);
         let (speaks, generation) = match &fleet.secured {
-            None if protocol == Protocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
+            None if protocol == UpstreamProtocol::Http2 => (speak::http2(gated, Scheme::HTTP).await?, None),
             None => (speak::http1(gated, fields).await?, None),
             Some(secured) => {
                 let (stream, generation) = secured.connect(&endpoint.name, gated, offered(protocol)).await?;
                 let speaks = match stream.get_ref().1.alpn_protocol() {
                     Some(chosen) if chosen == HTTP2.as_bytes() => speak::http2(stream, Scheme::HTTPS).await?,
-                    _ if protocol == Protocol::Http2 => {
+                    _ if protocol == UpstreamProtocol::Http2 => {
                         return Err(io::Error::other("it does not choose HTTP/2"));
                     }
                     _ => speak::http1(stream, fields).await?,
@@ -275,12 +275,12 @@ impl<N: Network> Pool<N> {
                 (speaks, Some(generation))
             }
         };
-        if let Sender::Http2(_, frames, _) = &speaks.0 {
+        if let RequestSender::Http2(_, frames, _) = &speaks.0 {
             gate.follows(frames);
         }
         let (connection, endpoint) = (Connection::new(speaks, gate, generation), endpoint.clone());
         let (process, handed_on, _place) = (None, 0, place);
-        Ok(Pooled { connection, endpoint, address, process, handed_on, _place })
+        Ok(PooledConnection { connection, endpoint, address, process, handed_on, _place })
     }
 
     /// Sweeps the idle connections, now and then and whenever a request waits for a connection.
@@ -297,11 +297,11 @@ impl<N: Network> Pool<N> {
 }
 
 /// The protocols that we offer to an endpoint, in the order of preference.
-pub fn offered(protocol: Protocol) -> &'static [&'static str] {
+pub fn offered(protocol: UpstreamProtocol) -> &'static [&'static str] {
     match protocol {
-        Protocol::Http1 => &[HTTP1],
-        Protocol::Http2 => &[HTTP2],
-        Protocol::Auto => &[HTTP2, HTTP1],
+        UpstreamProtocol::Http1 => &[HTTP1],
+        UpstreamProtocol::Http2 => &[HTTP2],
+        UpstreamProtocol::Auto => &[HTTP2, HTTP1],
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// One of an endpoint's connections.
-pub struct Pooled {
+pub struct PooledConnection {
     /// Dropped first, so that the connection ends before its place is free.
     pub(super) connection: Connection,
     pub(super) endpoint: Arc<Endpoint>,
@@ -26,7 +26,7 @@ pub struct Pooled {
     pub(super) _place: ConnectionPermit,
 }
 
-impl Pooled {
+impl PooledConnection {
     /// Whether it may carry another exchange.
     pub(super) fn is_usable(&self) -> bool {
         !self.address.is_gone() && self.connection.is_usable()
@@ -43,7 +43,7 @@ impl Pooled {
     }
 }
 
-impl Deref for Pooled {
+impl Deref for PooledConnection {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -51,7 +51,7 @@ impl Deref for Pooled {
     }
 }
 
-impl DerefMut for Pooled {
+impl DerefMut for PooledConnection {
     fn deref_mut(&mut self) -> &mut Connection {
         &mut self.connection
     }

@@ -6,8 +6,8 @@ use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::{address::Address, endpoint::Endpoint, fleet::Fleet};
-use crate::network::{Network, remote::Remote};
+use super::{address::Address, endpoint::Endpoint, fleet::EndpointSet};
+use crate::network::{Network, remote::ConnectTarget};
 
 /// After this time a lookup counts as having found nothing.
 const LATE: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Looks up one endpoint's name, for ever. A literal address needs no lookup.
-pub async fn tend<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) {
+pub async fn tend<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint) {
     if endpoint.addresses.is_literal() {
         return;
     }
@@ -27,7 +27,7 @@ pub async fn tend<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) {
 }
 
 /// True if it found an address, even late.
-async fn look_up<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) -> bool {
+async fn look_up<N: Network>(network: &N, fleet: &EndpointSet, endpoint: &Endpoint) -> bool {
     let mut lookup = pin!(addresses(network, endpoint));
     let found = match timeout(LATE, &mut lookup).await {
         Ok(found) => found,
@@ -46,7 +46,7 @@ async fn look_up<N: Network>(network: &N, fleet: &Fleet, endpoint: &Endpoint) ->
 }
 
 /// The addresses that were found; `None` if there are none.
-async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<Remote>> {
+async fn addresses<N: Network>(network: &N, endpoint: &Endpoint) -> Option<Vec<ConnectTarget>> {
     match network.resolve(&endpoint.name).await {
         Ok(found) => Some(found).filter(|found| !found.is_empty()),
         Err(error) => {

@@ -25,12 +25,12 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    frames::{Followed, SeenFrames},
-    heard::{Heard, Word},
+    frames::{H2ObservedIo, H2WriteState},
+    heard::{ReadFlag, ReadTracker},
 };
 use crate::{
     body::{Body, fields::LIBRARYS_MOST},
-    parting::{Switched, Taker},
+    parting::{UpgradeSender, UpgradedIo},
 };
 
 /// The names of the protocols in ALPN (RFC 7301).
@@ -38,19 +38,19 @@ pub const HTTP1: &str = "http/1.1";
 pub const HTTP2: &str = "h2";
 
 /// Sends the requests of one connection.
-pub enum Sender {
-    Http1(http1::SendRequest<Body>, Parting, Word),
-    Http2(http2::SendRequest<Body>, Rc<SeenFrames>, Scheme),
+pub enum RequestSender {
+    Http1(http1::SendRequest<Body>, UpgradeSlot, ReadFlag),
+    Http2(http2::SendRequest<Body>, Rc<H2WriteState>, Scheme),
 }
 
 /// The tasks of one connection. Dropping it ends all of them at once.
-pub struct Running(Rc<RefCell<JoinSet<()>>>);
+pub struct ConnectionTasks(Rc<RefCell<JoinSet<()>>>);
 
 /// The receiver of the connection's stream after a switch of protocols, if there is one.
-pub type Parting = Rc<Cell<Option<Taker>>>;
+pub type UpgradeSlot = Rc<Cell<Option<UpgradeSender>>>;
 
 /// No answer came.
-pub struct NotAnswered {
+pub struct SendRequestError {
     pub why: hyper::Error,
     /// The request, if the library has not begun with it.
     pub back: Option<Box<Request<Body>>>,
@@ -58,13 +58,13 @@ pub struct NotAnswered {
 
 /// The client takes trailers, which only HTTP/2 passes on to the upstream (`TE: trailers`; gRPC asks for it).
 #[derive(Debug, Clone, Copy)]
-pub struct TakesTrailers;
+pub struct AcceptsTrailers;
 
 /// Spawns further tasks of a connection.
 #[derive(Clone)]
-struct Beside(Weak<RefCell<JoinSet<()>>>);
+struct ConnectionExecutor(Weak<RefCell<JoinSet<()>>>);
 
-impl<F: Future<Output = ()> + 'static> Executor<F> for Beside {
+impl<F: Future<Output = ()> + 'static> Executor<F> for ConnectionExecutor {
     fn execute(&self, task: F) {
         // If the upgrade fails, the connection is being dropped, and nothing of it may go on.
         if let Some(tasks) = self.0.upgrade() {
@@ -73,7 +73,7 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Beside {
     }
 }
 
-impl Running {
+impl ConnectionTasks {
     fn new() -> Self {
         Self(Rc::default())
     }
@@ -84,7 +84,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ConnectionTasks {
     fn drop(&mut self) {
         // The tasks are aborted, because otherwise they would go on writing.
         self.0.borrow_mut().abort_all();
@@ -98,33 +98,33 @@ const READ_AHEAD: usize = 48 << 10;
 
 /// The bounds of an answer's head over HTTP/1.1. A larger head is an error without further details.
 #[derive(Debug, Clone, Copy)]
-pub struct Heads {
+pub struct HeadLimits {
     pub fields: usize,
     /// The longest head in bytes, and also the read-ahead of a body.
     pub bytes: usize,
 }
 
 /// `fields`: the most fields of an answer.
-pub async fn http1<S>(stream: S, fields: usize) -> io::Result<(Sender, Running)>
+pub async fn http1<S>(stream: S, fields: usize) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    http1_with(stream, Heads { fields, bytes: READ_AHEAD }).await
+    http1_with(stream, HeadLimits { fields, bytes: READ_AHEAD }).await
 }
 
-pub async fn http1_with<S>(stream: S, heads: Heads) -> io::Result<(Sender, Running)>
+pub async fn http1_with<S>(stream: S, heads: HeadLimits) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (stream, word) = Heard::new(stream);
+    let (stream, word) = ReadTracker::new(stream);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(heads.bytes);
     if heads.fields != LIBRARYS_MOST {
         builder.max_headers(heads.fields);
     }
     let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    let running = Running::new();
-    let parting = Parting::default();
+    let running = ConnectionTasks::new();
+    let parting = UpgradeSlot::default();
     let taker = parting.clone();
     running.0.borrow_mut().spawn_local(async move {
         let over = poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
@@ -133,7 +133,7 @@ where
                 let parts = connection.into_parts();
                 let stream = Box::new(parts.io.into_inner().unwrap());
                 // This fails if the receiver has gone; then the stream is closed.
-                drop(taker.send(Switched { stream, first: parts.read_buf, held: None }));
+                drop(taker.send(UpgradedIo { stream, first: parts.read_buf, held: None }));
                 Ok(())
             }
             (Ok(()), None) => connection.await,
@@ -143,17 +143,17 @@ where
             debug!(%error, "upstream connection ended");
         }
     });
-    Ok((Sender::Http1(sender, parting, word), running))
+    Ok((RequestSender::Http1(sender, parting, word), running))
 }
 
 /// Returns once the other side has shown that it speaks HTTP/2. Before that no byte of a request may be written.
-pub async fn http2<S>(stream: S, scheme: Scheme) -> io::Result<(Sender, Running)>
+pub async fn http2<S>(stream: S, scheme: Scheme) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let running = Running::new();
-    let (stream, seen) = Followed::new(stream);
-    let (sender, connection) = http2::Builder::new(Beside(Rc::downgrade(&running.0)))
+    let running = ConnectionTasks::new();
+    let (stream, seen) = H2ObservedIo::new(stream);
+    let (sender, connection) = http2::Builder::new(ConnectionExecutor(Rc::downgrade(&running.0)))
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_header_list_size(LONGEST_HEAD)
@@ -168,7 +168,7 @@ where
         drop(ended.send(error));
     });
     tokio::select! {
-        () = seen.until(SeenFrames::is_open) => {}
+        () = seen.until(H2WriteState::is_open) => {}
         ended = ends => {
             let why = ended.ok().flatten().map_or_else(|| "the connection ended".to_owned(), |error| {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -177,7 +177,7 @@ where
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("no HTTP/2: {why}")));
         }
     }
-    Ok((Sender::Http2(sender, seen, scheme), running))
+    Ok((RequestSender::Http2(sender, seen, scheme), running))
 }
 
 /// The window for incoming data. A connection carries one exchange at a time.
@@ -185,7 +185,7 @@ const WINDOW: u32 = 256 << 10;
 /// The longest head of an answer, in bytes.
 const LONGEST_HEAD: u32 = 64 << 10;
 
-impl Sender {
+impl RequestSender {
     pub fn is_ready(&self) -> bool {
         match self {
             Self::Http1(sender, ..) => sender.is_ready(),
@@ -205,7 +205,7 @@ impl Sender {
         match self {
             Self::Http1(sender, ..) => sender.ready().await,
             Self::Http2(sender, seen, _) => {
-                seen.until(SeenFrames::request_has_left).await;
+                seen.until(H2WriteState::request_has_left).await;
                 sender.ready().await
             }
         }
@@ -220,7 +220,7 @@ impl Sender {
     pub fn send(
         &mut self,
         request: Request<Body>,
-    ) -> impl Future<Output = Result<Response<Incoming>, NotAnswered>> + use<> {
+    ) -> impl Future<Output = Result<Response<Incoming>, SendRequestError>> + use<> {
         let answer = match self {
             Self::Http1(sender, _, word) => {
                 word.set(false);
@@ -237,9 +237,9 @@ impl Sender {
     }
 }
 
-fn not_answered(mut failed: TrySendError<Request<Body>>) -> NotAnswered {
+fn not_answered(mut failed: TrySendError<Request<Body>>) -> SendRequestError {
     let back = failed.take_message().map(in_the_form_of_http1).map(Box::new);
-    NotAnswered { why: failed.into_error(), back }
+    SendRequestError { why: failed.into_error(), back }
 }
 
 /// RFC 9113, 8.2.2 and 8.3.1: the host is a pseudo-field, and there are no connection-specific fields.
@@ -255,7 +255,7 @@ fn in_the_form_of_http2(mut request: Request<Body>, scheme: Scheme) -> Request<B
         *request.uri_mut() = Uri::from_parts(parts).expect("scheme, authority and path are all there");
     }
     request.headers_mut().remove(TRANSFER_ENCODING);
-    if request.extensions().get::<TakesTrailers>().is_some() {
+    if request.extensions().get::<AcceptsTrailers>().is_some() {
         request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
     }
     request
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_request_that_comes_back_is_as_it_was() {
-        let request = Request::post("/pay/7?x=1").header(HOST, "a.example:80").extension(TakesTrailers);
+        let request = Request::post("/pay/7?x=1").header(HOST, "a.example:80").extension(AcceptsTrailers);
         let request = request.body(Body::empty()).expect("a request");
         let sent = in_the_form_of_http2(request, Scheme::HTTP);
         assert_eq!(sent.uri(), "http://a.example:80/pay/7?x=1");

@@ -5,20 +5,24 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
 };
 
-use fencegate_policies::plan::Spot;
+use fencegate_policies::plan::AddressId;
 
-use crate::network::remote::Remote;
+use crate::network::remote::ConnectTarget;
 
 /// The spot of an address. All addresses of this machine are one spot with its loopback, because a service that listens
 /// on all of them is reached by each. All paths that lead to one socket file are one spot, too.
-pub fn spot(remote: &Remote) -> Spot {
+pub fn spot(remote: &ConnectTarget) -> AddressId {
     let socket = match remote {
-        Remote::Unix(path) => {
-            return Spot::behind(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()));
+        ConnectTarget::Unix(path) => {
+            return AddressId::behind(&fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()));
         }
-        Remote::Tcp(socket) => SocketAddr::new(socket.ip().to_canonical(), socket.port()),
+        ConnectTarget::Tcp(socket) => SocketAddr::new(socket.ip().to_canonical(), socket.port()),
     };
-    if is_ours(socket) { Spot::at((Ipv4Addr::LOCALHOST, socket.port()).into()) } else { Spot::at(socket) }
+    if is_ours(socket) {
+        AddressId::at((Ipv4Addr::LOCALHOST, socket.port()).into())
+    } else {
+        AddressId::at(socket)
+    }
 }
 
 /// Whether an address belongs to this machine: then the kernel would also use it as the source. No packet is sent to
@@ -46,7 +50,7 @@ pub fn own_address() -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn at(host: &str) -> Spot {
+    fn at(host: &str) -> AddressId {
         spot(&SocketAddr::new(host.parse().expect("an address"), 8000).into())
     }
 
@@ -57,7 +61,7 @@ mod tests {
         fs::create_dir(&real).expect("made");
         fs::write(real.join("s"), "").expect("made");
         std::os::unix::fs::symlink(&real, &link).expect("linked");
-        let at = |path: std::path::PathBuf| spot(&Remote::Unix(path.into()));
+        let at = |path: std::path::PathBuf| spot(&ConnectTarget::Unix(path.into()));
         assert_eq!(at(real.join("s")), at(link.join("s")));
         assert_ne!(at(real.join("s")), at(real.join("none")));
     }

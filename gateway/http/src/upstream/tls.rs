@@ -11,8 +11,8 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::plan;
 use fencegate_process::{
-    client_tls::{BadTls, config, stamps},
-    pem::Stamp,
+    client_tls::{ClientTlsError, config, stamps},
+    pem::FileVersion,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,40 +20,40 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// TLS with one upstream.
 #[derive(Debug)]
-pub struct Secured {
-    tls: plan::Tls,
+pub struct UpstreamTls {
+    tls: plan::ClientTls,
     current: ArcSwap<ClientConfig>,
     /// Grows whenever new files are taken over.
     generation: Arc<AtomicU64>,
     /// The stamps of the files at the last look.
-    seen: Mutex<Vec<Option<Stamp>>>,
+    seen: Mutex<Vec<Option<FileVersion>>>,
 }
 
 /// The generation of the files that a connection was made with.
 #[derive(Debug, Clone)]
-pub struct Generation {
+pub struct TlsGeneration {
     mine: u64,
     now: Arc<AtomicU64>,
 }
 
 /// The result of a look at the files.
 #[derive(Debug)]
-pub enum Refreshed {
+pub enum TlsReload {
     Unchanged,
     TakenOver,
     /// They have changed and cannot be used, so the old ones stay.
-    Bad(BadTls),
+    Bad(ClientTlsError),
 }
 
-impl Generation {
+impl TlsGeneration {
     /// Whether no new files were taken over since.
     pub fn is_current(&self) -> bool {
         self.mine == self.now.load(Relaxed)
     }
 }
 
-impl Secured {
-    pub fn open(tls: &plan::Tls) -> Result<Self, BadTls> {
+impl UpstreamTls {
+    pub fn open(tls: &plan::ClientTls) -> Result<Self, ClientTlsError> {
         // The stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = stamps(tls);
         let config = config(tls)?;
@@ -70,25 +70,25 @@ impl Secured {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("the library's own versions");
         let config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-        let (tls, current) = (plan::Tls::default(), ArcSwap::from_pointee(config));
+        let (tls, current) = (plan::ClientTls::default(), ArcSwap::from_pointee(config));
         Self { tls, current, generation: Arc::default(), seen: Mutex::default() }
     }
 
     /// Looks at the files, and takes them over if they have changed and are good. It may block.
-    pub fn refresh(&self) -> Refreshed {
+    pub fn refresh(&self) -> TlsReload {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamps(&self.tls);
         if *seen == now {
-            return Refreshed::Unchanged;
+            return TlsReload::Unchanged;
         }
         *seen = now;
         match config(&self.tls) {
             Ok(config) => {
                 self.current.store(Arc::new(config));
                 self.generation.fetch_add(1, Relaxed);
-                Refreshed::TakenOver
+                TlsReload::TakenOver
             }
-            Err(bad) => Refreshed::Bad(bad),
+            Err(bad) => TlsReload::Bad(bad),
         }
     }
 
@@ -101,11 +101,11 @@ impl Secured {
         endpoint: &str,
         stream: S,
         protocols: &[&str],
-    ) -> io::Result<(TlsStream<S>, Generation)> {
+    ) -> io::Result<(TlsStream<S>, TlsGeneration)> {
         let name = self.tls.server_name.as_deref().unwrap_or_else(|| host(endpoint));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         // Noted before the configuration is read, so that the connection counts as old if new files come in between.
-        let generation = Generation { mine: self.generation.load(Relaxed), now: self.generation.clone() };
+        let generation = TlsGeneration { mine: self.generation.load(Relaxed), now: self.generation.clone() };
         let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let connector = TlsConnector::from(self.current.load_full());
         let stream = connector.with_alpn(protocols).connect(name, stream).await?;

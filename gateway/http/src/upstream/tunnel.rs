@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_process::{
-    clock::{Permission, SharedClock},
-    said::Brief,
+    clock::{SendPermission, SharedClock},
+    said::HumanDuration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
@@ -25,20 +25,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    gate::{Gate, Why},
-    lend::Lend,
+    gate::{Gate, ShutReason},
+    lend::Checkout,
 };
-use crate::parting::{Ended, Passage, Switched};
+use crate::parting::{TunnelEnd, UpgradeHandler, UpgradedIo};
 
 /// A tunnel before the first byte. Dropping it resets the upstream's connection.
 pub struct Tunnel {
-    pub client: oneshot::Receiver<Switched>,
-    pub upstream: oneshot::Receiver<Switched>,
-    pub lend: Lend,
+    pub client: oneshot::Receiver<UpgradedIo>,
+    pub upstream: oneshot::Receiver<UpgradedIo>,
+    pub lend: Checkout,
     /// The permission under which bytes may go to the upstream; the gate checks it as well.
-    pub permission: Option<Arc<dyn Permission>>,
+    pub permission: Option<Arc<dyn SendPermission>>,
     pub clock: SharedClock,
-    pub bounds: Bounds,
+    pub bounds: TunnelTimeouts,
     pub drain: CancellationToken,
     /// Values that count the tunnel as in flight for as long as it lasts.
     pub counts: Box<dyn Any>,
@@ -46,7 +46,7 @@ pub struct Tunnel {
 
 /// The time limits of a tunnel.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct TunnelTimeouts {
     /// The longest time without a byte in either direction.
     pub idle: Duration,
     /// The time for the upstream to close its side after the client has, and for both streams to be handed over.
@@ -60,7 +60,7 @@ impl Tunnel {
     ///
     /// # Cancellation
     /// Dropping the future resets the upstream's connection.
-    pub async fn run(self, longest: Duration) -> Ended {
+    pub async fn run(self, longest: Duration) -> TunnelEnd {
         let began = Instant::now();
         let (lend, _counts) = (self.lend, self.counts);
         let gate = self.permission.is_some().then(|| lend.gate().clone());
@@ -71,29 +71,29 @@ impl Tunnel {
             Ok((Ok(client), Ok(switched))) => {
                 tokio::select! {
                     ended = carry(client, switched, &lend, self.bounds) => ended,
-                    why = cut => Ended::Cut(why),
+                    why = cut => TunnelEnd::Cut(why),
                 }
             }
-            Ok(_) | Err(_) => Ended::Cut("an end was not handed over"),
+            Ok(_) | Err(_) => TunnelEnd::Cut("an end was not handed over"),
         };
-        info!(endpoint = %lend.endpoint(), ended = ended.word(), lasted = %Brief(began.elapsed()), "tunnel.ended");
+        info!(endpoint = %lend.endpoint(), ended = ended.word(), lasted = %HumanDuration(began.elapsed()), "tunnel.ended");
         ended
     }
 }
 
-impl Passage for Tunnel {
-    fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = Ended>>> {
+impl UpgradeHandler for Tunnel {
+    fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = TunnelEnd>>> {
         Box::pin((*self).run(longest))
     }
 }
 
 /// Returns when the permission of its key has ended, and shuts the gate for that reason.
-async fn lapsed(permission: Option<Arc<dyn Permission>>, clock: SharedClock, gate: Rc<Gate>) {
+async fn lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock, gate: Rc<Gate>) {
     match permission {
         Some(permission) => permission.lapsed(&clock).await,
         None => pending().await,
     }
-    gate.shut(Why::ProofLost);
+    gate.shut(ShutReason::ProofLost);
 }
 
 /// Returns when the process stops and `patience` is over. Then it shuts the gate of a tunnel that holds a key, because
@@ -102,7 +102,7 @@ async fn stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<G
     drain.cancelled().await;
     sleep(patience).await;
     if let Some(gate) = gate {
-        gate.shut(Why::Stopped);
+        gate.shut(ShutReason::Stopped);
     }
 }
 
@@ -120,7 +120,12 @@ async fn cut(
 }
 
 /// Passes bytes until one side ends, or none has passed for too long.
-async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds) -> Ended {
+async fn carry(
+    client: UpgradedIo,
+    upstream: UpgradedIo,
+    lend: &Checkout,
+    bounds: TunnelTimeouts,
+) -> TunnelEnd {
     let _held = client.held;
     let moved = Cell::new(Instant::now());
     let (mut from_client, mut to_client) = split(client.stream);
@@ -131,29 +136,29 @@ async fn carry(client: Switched, upstream: Switched, lend: &Lend, bounds: Bounds
         // Both directions are awaited together, so that the break of one ends the other at once.
         tokio::select! {
             down = &mut down => match down {
-                Ok(()) => Ended::Closed,
-                Err(Broken::From) => Ended::Broke,
-                Err(Broken::To) => Ended::Cut("the client's connection broke"),
+                Ok(()) => TunnelEnd::Closed,
+                Err(PumpError::From) => TunnelEnd::Broken,
+                Err(PumpError::To) => TunnelEnd::Cut("the client's connection broke"),
             },
             up = up => match up {
-                Err(Broken::From) => Ended::Cut("the client's connection broke"),
+                Err(PumpError::From) => TunnelEnd::Cut("the client's connection broke"),
                 // The client has closed. While the permission holds, the upstream is told by an orderly close, after
                 // which its own close tells that it is done. An upstream that takes no more bytes may still send some.
-                Ok(()) | Err(Broken::To) => {
+                Ok(()) | Err(PumpError::To) => {
                     lend.gate().disarm_if_held();
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
                     match timeout(bounds.farewell, farewell).await {
-                        Ok((_, Ok(()))) => Ended::Closed,
-                        Ok((_, Err(Broken::From))) => Ended::Broke,
-                        Ok((_, Err(Broken::To))) => Ended::Cut("the client's connection broke"),
-                        Err(_) => Ended::Cut("the client has ended it, and the upstream has not"),
+                        Ok((_, Ok(()))) => TunnelEnd::Closed,
+                        Ok((_, Err(PumpError::From))) => TunnelEnd::Broken,
+                        Ok((_, Err(PumpError::To))) => TunnelEnd::Cut("the client's connection broke"),
+                        Err(_) => TunnelEnd::Cut("the client has ended it, and the upstream has not"),
                     }
                 }
             },
-            () = idle(&moved, bounds.idle) => Ended::Cut("idle"),
+            () = idle(&moved, bounds.idle) => TunnelEnd::Cut("idle"),
         }
     };
-    if ended == Ended::Closed {
+    if ended == TunnelEnd::Closed {
         lend.gate().disarm_if_held();
         lend.worked();
         let both = async {
@@ -189,7 +194,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(1);
 
 /// Which end of a direction broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Broken {
+enum PumpError {
     From,
     To,
 }
@@ -200,13 +205,13 @@ async fn pump<F: AsyncRead, T: AsyncWrite>(
     from: &mut ReadHalf<F>,
     to: &mut WriteHalf<T>,
     moved: &Cell<Instant>,
-) -> Result<(), Broken> {
-    let to_broke = |_: io::Error| Broken::To;
+) -> Result<(), PumpError> {
+    let to_broke = |_: io::Error| PumpError::To;
     to.write_all(&first).await.map_err(to_broke)?;
     to.flush().await.map_err(to_broke)?;
     let mut piece = vec![0; PIECE];
     loop {
-        let read = from.read(&mut piece).await.map_err(|_| Broken::From)?;
+        let read = from.read(&mut piece).await.map_err(|_| PumpError::From)?;
         moved.set(Instant::now());
         if read == 0 {
             return Ok(());

@@ -1,6 +1,6 @@
 //! The errors of a client.
 
-use crate::tenures::keeper::Refused;
+use crate::tenures::keeper::AcquireError;
 
 /// Why there is no lock. Nothing is held, and no lock node is left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,19 +30,19 @@ pub enum Error {
     RolledBack(String),
 }
 
-impl From<Refused> for Error {
-    fn from(why: Refused) -> Self {
+impl From<AcquireError> for Error {
+    fn from(why: AcquireError) -> Self {
         match why {
-            Refused::Locked | Refused::QueueFull => Self::Locked,
-            Refused::KeyLimit(which) => Self::KeyLimit(which),
-            Refused::NotInitialised(why) => Self::NotInitialised(why),
-            Refused::RolledBack(why) => Self::RolledBack(why),
-            Refused::Service(why) => Self::Unavailable(why),
+            AcquireError::Locked | AcquireError::QueueFull => Self::Locked,
+            AcquireError::KeyLimit(which) => Self::KeyLimit(which),
+            AcquireError::NotInitialised(why) => Self::NotInitialised(why),
+            AcquireError::RolledBack(why) => Self::RolledBack(why),
+            AcquireError::Service(why) => Self::Unavailable(why),
             // A client never asks to be sent to another gateway, nor to be told of a delay.
-            Refused::Elsewhere(_) | Refused::NotHolder | Refused::Delayed(_) => {
+            AcquireError::Elsewhere(_) | AcquireError::NotHolder | AcquireError::Delayed(_) => {
                 Self::Unavailable(why.to_string())
             }
-            Refused::PermitsDiffer => Self::Key(why.to_string()),
+            AcquireError::PermitsDiffer => Self::Key(why.to_string()),
         }
     }
 }

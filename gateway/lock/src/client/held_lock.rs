@@ -8,9 +8,9 @@ use std::{
 };
 
 use fencegate_policies::{permits::Permit, token::Token};
-use fencegate_process::clock::{Boot, Permission, SharedClock};
+use fencegate_process::clock::{BootInstant, SendPermission, SharedClock};
 
-use crate::tenures::tenure::{Dispatch, Tenure};
+use crate::tenures::tenure::{Dispatch, GrantGuard};
 
 /// A lock that is held. Dropping it gives it back.
 ///
@@ -18,16 +18,16 @@ use crate::tenures::tenure::{Dispatch, Tenure};
 /// never used again after a mere drop: the next holder gets a new node. [`Held::release`] says that all work is over,
 /// and a cached node is then kept for the next holder.
 #[must_use = "a lock that is dropped is given back"]
-pub struct Held {
+pub struct LockGuard {
     token: Token,
-    evidence: Arc<dyn Permission>,
+    evidence: Arc<dyn SendPermission>,
     clock: SharedClock,
-    tenure: Mutex<Tenure>,
+    tenure: Mutex<GrantGuard>,
 }
 
-impl Held {
+impl LockGuard {
     /// `None`: the tenure has no token.
-    pub(super) fn of(tenure: Tenure, clock: &SharedClock) -> Option<Self> {
+    pub(super) fn of(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
         let Dispatch { token, evidence } = tenure.dispatch()?;
         Some(Self { token, evidence, clock: clock.clone(), tenure: Mutex::new(tenure) })
     }
@@ -60,12 +60,12 @@ impl Held {
     }
 
     /// When the present proof ends; `None` after the lock was lost. A healthy session moves this time on.
-    pub fn proven_until(&self) -> Option<Boot> {
+    pub fn proven_until(&self) -> Option<BootInstant> {
         self.evidence.holds(self.clock.now()).then(|| self.evidence.deadline())
     }
 
     /// The proof itself, for writers that check it with a clock of their own.
-    pub fn permission(&self) -> Arc<dyn Permission> {
+    pub fn permission(&self) -> Arc<dyn SendPermission> {
         self.evidence.clone()
     }
 
@@ -84,7 +84,7 @@ impl Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").field("token", &self.token).finish_non_exhaustive()
     }

@@ -2,7 +2,7 @@
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Foreign, LockSite},
+    plan::{ForeignLayout, LockSite},
 };
 
 use super::error::Error;
@@ -24,7 +24,7 @@ pub(super) fn parsed<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<Vec<
 /// The site of such a node. `root`: the root of the installation.
 pub(super) fn shared_node(path: &str, root: &str) -> Result<LockSite, Error> {
     match is_elsewhere(path, root) {
-        true => Ok(LockSite::Foreign { layout: Foreign::ExclusiveNode, path: path.into() }),
+        true => Ok(LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path: path.into() }),
         false => Err(Error::Key(format!(
             "`{path}`: a node that is shared with other programs has a path like `/app/locks/7`, not below the root"
         ))),

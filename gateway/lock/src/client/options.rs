@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use fencegate_policies::plan::{Acl, Digest, Tls, ZooKeeper};
+use fencegate_policies::plan::{AclMode, ClientTls, DigestCredential, ZooKeeperSettings};
 
 /// The settings of a client. [`Options::of`] fills all but three with defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct ConnectOptions {
     /// Each as `host:port`; at least one, and all of one ensemble.
     pub servers: Vec<String>,
     /// The node below which all our nodes lie, as an absolute path like `/billing`. Processes share locks if they have
@@ -32,18 +32,18 @@ pub struct Options {
     pub state_dir: Option<PathBuf>,
     /// TLS with the servers: the authorities that we trust, and the certificate that we show. The next connection uses
     /// the files as they are then. Default none: plain text.
-    pub tls: Option<Tls>,
+    pub tls: Option<ClientTls>,
     /// The name and password by which ZooKeeper knows us. Both cross the network in plain text unless `tls` is set.
     /// Default none.
-    pub digest: Option<Digest>,
+    pub digest: Option<DigestCredential>,
     /// Who may change our nodes. [`Acl::Closed`]: only who shows the same certificate or digest as we do, and
     /// `identities`. Default: everybody who reaches ZooKeeper.
-    pub acl: Acl,
+    pub acl: AclMode,
     /// Other identities that may change our nodes, such as `x509:CN=billing-2`.
     pub identities: Vec<String>,
 }
 
-impl Options {
+impl ConnectOptions {
     /// `servers`: `host:port`, with commas between them.
     pub fn of(servers: &str, root: &str, name: &str) -> Self {
         Self {
@@ -58,13 +58,13 @@ impl Options {
             state_dir: None,
             tls: None,
             digest: None,
-            acl: Acl::default(),
+            acl: AclMode::default(),
             identities: Vec::new(),
         }
     }
 
     /// The settings that a policy has for the ensemble, with one session: for a program that locks a few keys.
-    pub fn of_policy(policy: &ZooKeeper, name: &str) -> Self {
+    pub fn of_policy(policy: &ZooKeeperSettings, name: &str) -> Self {
         Self {
             session_timeout: policy.session_timeout,
             tick: policy.tick,
@@ -84,7 +84,7 @@ impl Options {
     }
 
     /// The same settings in the form that sessions take; an error says what is wrong.
-    pub(super) fn policy(&self) -> Result<ZooKeeper, String> {
+    pub(super) fn policy(&self) -> Result<ZooKeeperSettings, String> {
         let wrong = |what: &str, found: &str| Err(format!("{what}, not `{found}`"));
         let named = |text: &str| {
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -102,14 +102,14 @@ impl Options {
         if !named(&self.name) {
             return wrong("the name has to be of letters, digits, `.`, `_` and `-`", &self.name);
         }
-        if !(1..=ZooKeeper::MOST_SESSIONS).contains(&self.sessions) {
-            return Err(format!("1 to {} sessions, not {}", ZooKeeper::MOST_SESSIONS, self.sessions));
+        if !(1..=ZooKeeperSettings::MOST_SESSIONS).contains(&self.sessions) {
+            return Err(format!("1 to {} sessions, not {}", ZooKeeperSettings::MOST_SESSIONS, self.sessions));
         }
         let shown = self.digest.is_some() || self.tls.as_ref().is_some_and(|tls| tls.client.is_some());
-        if self.acl == Acl::Closed && !shown {
+        if self.acl == AclMode::Closed && !shown {
             return Err("nodes can be kept for us only where `tls` or `digest` show who we are".to_owned());
         }
-        Ok(ZooKeeper {
+        Ok(ZooKeeperSettings {
             servers: self.servers.clone(),
             root: self.root.clone(),
             session_timeout: self.session_timeout,
@@ -135,19 +135,19 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said_before_anything_is_tried() {
-        let right = Options::of("zk-1:2181, [::1]:2181", "/a/b", "billing-1");
+        let right = ConnectOptions::of("zk-1:2181, [::1]:2181", "/a/b", "billing-1");
         let policy = right.policy().expect("sound");
         assert_eq!(policy.servers, ["zk-1:2181", "[::1]:2181"]);
         for wrong in [
-            Options { servers: Vec::new(), ..right.clone() },
-            Options { servers: vec!["zk-1".to_owned()], ..right.clone() },
-            Options { root: "/".to_owned(), ..right.clone() },
-            Options { root: "a".to_owned(), ..right.clone() },
-            Options { root: "/a/".to_owned(), ..right.clone() },
-            Options { root: "/a/../b".to_owned(), ..right.clone() },
-            Options { name: "a/b".to_owned(), ..right.clone() },
-            Options { sessions: 0, ..right.clone() },
-            Options { acl: Acl::Closed, tls: Some(Tls::default()), ..right.clone() },
+            ConnectOptions { servers: Vec::new(), ..right.clone() },
+            ConnectOptions { servers: vec!["zk-1".to_owned()], ..right.clone() },
+            ConnectOptions { root: "/".to_owned(), ..right.clone() },
+            ConnectOptions { root: "a".to_owned(), ..right.clone() },
+            ConnectOptions { root: "/a/".to_owned(), ..right.clone() },
+            ConnectOptions { root: "/a/../b".to_owned(), ..right.clone() },
+            ConnectOptions { name: "a/b".to_owned(), ..right.clone() },
+            ConnectOptions { sessions: 0, ..right.clone() },
+            ConnectOptions { acl: AclMode::Closed, tls: Some(ClientTls::default()), ..right.clone() },
         ] {
             assert!(wrong.policy().is_err(), "{wrong:?}");
         }

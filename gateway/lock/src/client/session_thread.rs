@@ -7,17 +7,17 @@ use tokio::{sync::watch, task::LocalSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    session::{metered::Metered, servers::Servers, settings::Settings},
-    state::Memory,
-    tenures::desk::Desk,
+    session::{metered::Instrumented, servers::Servers, settings::SessionSettings},
+    state::TokenHistory,
+    tenures::desk::SessionWorker,
 };
 
 /// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.
 pub(super) fn start_sessions(
-    desks: Vec<(Desk, Settings)>,
+    desks: Vec<(SessionWorker, SessionSettings)>,
     servers: &Servers,
     stop: CancellationToken,
-    memory: Arc<Memory>,
+    memory: Arc<TokenHistory>,
 ) -> io::Result<watch::Receiver<()>> {
     let (alive, ended) = watch::channel(());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -25,7 +25,7 @@ pub(super) fn start_sessions(
     thread::Builder::new().name("locks".into()).spawn(move || {
         let _alive = alive;
         let all = desks.into_iter().map(|(desk, settings)| {
-            let servers = Metered::new(servers.clone(), &settings.metrics);
+            let servers = Instrumented::new(servers.clone(), &settings.metrics);
             desk.run(servers, Rc::new(settings), stop.clone())
         });
         LocalSet::new().block_on(&runtime, join_all(all));

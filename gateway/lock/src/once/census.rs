@@ -7,15 +7,15 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::{operation::OperationId, plan::Memory};
-use fencegate_process::{clock::Boot, randomness::Guid};
+use fencegate_policies::{operation::OperationId, plan::OperationQuota};
+use fencegate_process::{clock::BootInstant, randomness::Guid};
 
-use super::room::{Owner, Tally};
-use crate::once::denied::Denied;
+use super::room::{QuotaCounter, QuotaOwner};
+use crate::once::denied::AdmitOperationError;
 
 /// Shared by all sessions of a process. Its counts come from their sweeps, see [`super::sweep`].
 #[derive(Debug, Default)]
-pub struct Census(Mutex<State>);
+pub struct OperationIndex(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -24,27 +24,27 @@ struct State {
     /// Attempts that ended in this gateway with an unknown outcome, which nobody here will write down.
     left: HashMap<Guid, OperationId>,
     /// What the last look at each shelf found, by the name of the shelf.
-    shelves: BTreeMap<String, Shelf>,
+    shelves: BTreeMap<String, ShardInfo>,
     /// The shelf that was looked at last.
     last: String,
     /// How many operations each owner has, over all shelves.
-    tally: Tally,
+    tally: QuotaCounter,
     /// Whether every shelf has been looked through since the start.
     complete: bool,
     /// Whether there are gateways whose plan names operations, or chooses keys, in another way than ours.
     strangers: bool,
     /// Since when there is no operation with a name of a former build, and no gateway that could make one.
-    clean_since: Option<Boot>,
+    clean_since: Option<BootInstant>,
 }
 
 /// What was seen of the operations in one of the 256 nodes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shelf {
+pub(super) struct ShardInfo {
     /// Operations with an unknown outcome.
     pub(super) unknown: usize,
-    pub(super) finished: HashMap<OperationId, Finished>,
+    pub(super) finished: HashMap<OperationId, FinishedOperation>,
     /// The owners of the operations, one for each operation.
-    pub(super) owners: Vec<Arc<Owner>>,
+    pub(super) owners: Vec<Arc<QuotaOwner>>,
     /// Whether some have the name that a former build gave them.
     pub(super) former: bool,
     looked_through: bool,
@@ -52,29 +52,29 @@ pub(super) struct Shelf {
 
 /// A finished operation. Its record does not change before it is forgotten, so it is not read again.
 #[derive(Debug, Clone)]
-pub(super) struct Finished {
+pub(super) struct FinishedOperation {
     /// It is kept until then, in milliseconds of ZooKeeper's clock.
     pub(super) until: u64,
     /// `None`: a former build has named it.
-    pub(super) owner: Option<Arc<Owner>>,
+    pub(super) owner: Option<Arc<QuotaOwner>>,
 }
 
 /// What is known of a shelf before somebody looks through it.
-pub(super) struct Known {
-    pub(super) finished: HashMap<OperationId, Finished>,
+pub(super) struct ShardSnapshot {
+    pub(super) finished: HashMap<OperationId, FinishedOperation>,
     left: HashSet<Guid>,
 }
 
 /// Keeps an attempt among those that run, until it is dropped.
-pub(crate) struct Mark {
-    census: Arc<Census>,
+pub(crate) struct RunningGuard {
+    census: Arc<OperationIndex>,
     attempt: Guid,
 }
 
-impl Census {
-    pub(super) fn mark(self: &Arc<Self>, attempt: Guid) -> Mark {
+impl OperationIndex {
+    pub(super) fn mark(self: &Arc<Self>, attempt: Guid) -> RunningGuard {
         self.state().running.insert(attempt);
-        Mark { census: self.clone(), attempt }
+        RunningGuard { census: self.clone(), attempt }
     }
 
     /// Does this attempt run here?
@@ -101,17 +101,17 @@ impl Census {
         Some(next)
     }
 
-    pub(super) fn known(&self, shelf: &str) -> Known {
+    pub(super) fn known(&self, shelf: &str) -> ShardSnapshot {
         let state = self.state();
         let finished = state.shelves.get(shelf).map(|shelf| shelf.finished.clone()).unwrap_or_default();
-        let here = |id: &OperationId| id.to_string()[..SHELF] == *shelf;
+        let here = |id: &OperationId| id.to_string()[..SHARD_DIGITS] == *shelf;
         let left = state.left.iter().filter(|(_, id)| here(id)).map(|(attempt, _)| *attempt).collect();
-        Known { finished, left }
+        ShardSnapshot { finished, left }
     }
 
     /// A shelf was looked through to its end. `known`: from before the look. `admitted`: the attempts whose records say
     /// that they were admitted and nothing more.
-    pub(super) fn saw(&self, name: &str, known: &Known, admitted: &HashSet<Guid>, shelf: Shelf) {
+    pub(super) fn saw(&self, name: &str, known: &ShardSnapshot, admitted: &HashSet<Guid>, shelf: ShardInfo) {
         let mut state = self.state();
         // An attempt in `left` whose record is no longer `admitted` has been resolved. Attempts that were left during
         // the look wait for the next one.
@@ -119,19 +119,23 @@ impl Census {
         if shelf.former {
             state.clean_since = None;
         }
-        state.replace(name, Some(Shelf { looked_through: true, ..shelf }));
+        state.replace(name, Some(ShardInfo { looked_through: true, ..shelf }));
     }
 
     /// This gateway has admitted another operation.
-    pub(super) fn let_in(&self, id: &OperationId, owner: &Owner) {
+    pub(super) fn let_in(&self, id: &OperationId, owner: &QuotaOwner) {
         let (mut state, owner) = (self.state(), Arc::new(owner.clone()));
         state.tally.add(&owner);
-        state.shelves.entry(id.to_string()[..SHELF].to_owned()).or_default().owners.push(owner);
+        state.shelves.entry(id.to_string()[..SHARD_DIGITS].to_owned()).or_default().owners.push(owner);
     }
 
     /// # Errors
     /// The owner has used up its share.
-    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Denied> {
+    pub(super) fn has_room(
+        &self,
+        owner: &QuotaOwner,
+        memory: OperationQuota,
+    ) -> Result<(), AdmitOperationError> {
         self.state().tally.has_room(owner, memory)
     }
 
@@ -147,12 +151,12 @@ impl Census {
     /// Whether an operation could still have the name that a former build gave it. A gateway of such a build may write
     /// after all shelves have been looked through. So the answer is yes until, for the length of `keep`, no operation
     /// had such a name and no gateway had another plan.
-    pub(super) fn may_know_former(&self, keep: Duration, now: Boot) -> bool {
+    pub(super) fn may_know_former(&self, keep: Duration, now: BootInstant) -> bool {
         self.state().clean_since.is_none_or(|since| now.since(since) <= keep)
     }
 
     /// Forgets all other shelves: they are gone.
-    pub(super) fn keep(&self, shelves: &[String], now: Boot) {
+    pub(super) fn keep(&self, shelves: &[String], now: BootInstant) {
         let mut state = self.state();
         let gone = state.shelves.keys().filter(|name| shelves.binary_search(name).is_err());
         for name in gone.cloned().collect::<Vec<_>>() {
@@ -177,7 +181,7 @@ impl Census {
 }
 
 impl State {
-    fn replace(&mut self, name: &str, shelf: Option<Shelf>) {
+    fn replace(&mut self, name: &str, shelf: Option<ShardInfo>) {
         let before = self.shelves.remove(name).unwrap_or_default();
         before.owners.iter().for_each(|owner| self.tally.remove(owner));
         if let Some(shelf) = shelf {
@@ -188,9 +192,9 @@ impl State {
 }
 
 /// How many digits of an operation's name are the name of its shelf.
-const SHELF: usize = 2;
+const SHARD_DIGITS: usize = 2;
 
-impl Drop for Mark {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.census.state().running.remove(&self.attempt);
     }
@@ -201,11 +205,11 @@ mod tests {
     use super::*;
     use fencegate_process::randomness::SystemRandomness;
 
-    const NOW: Boot = Boot::from_nanos(0);
+    const NOW: BootInstant = BootInstant::from_nanos(0);
 
     #[test]
     fn every_shelf_has_its_turn_whoever_asks() {
-        let census = Census::default();
+        let census = OperationIndex::default();
         let shelves = ["0a", "7f", "ff"].map(str::to_owned);
         let turns: Vec<_> = (0..4).map(|_| census.next(&shelves).expect("some")).collect();
         assert_eq!(turns, ["0a", "7f", "ff", "0a"]);
@@ -215,18 +219,18 @@ mod tests {
 
     #[test]
     fn what_ended_without_a_word_is_kept_until_it_is_decided() {
-        let (census, id) = (Census::default(), OperationId::of([0xab; 32]));
+        let (census, id) = (OperationIndex::default(), OperationId::of([0xab; 32]));
         let [old, new] = [(), ()].map(|()| Guid::new(&SystemRandomness));
         census.leave(old, id);
         let known = census.known("ab");
         census.leave(new, id);
-        census.saw("ab", &known, &[old].into(), Shelf { unknown: 1, ..Shelf::default() });
+        census.saw("ab", &known, &[old].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
         assert!(census.is_left(&old.to_string()) && census.is_left(&new.to_string()));
         let elsewhere = census.known("cd");
-        census.saw("cd", &elsewhere, &HashSet::new(), Shelf::default());
+        census.saw("cd", &elsewhere, &HashSet::new(), ShardInfo::default());
         assert!(census.is_left(&old.to_string()), "another shelf says nothing of it");
         let known = census.known("ab");
-        census.saw("ab", &known, &[new].into(), Shelf { unknown: 1, ..Shelf::default() });
+        census.saw("ab", &known, &[new].into(), ShardInfo { unknown: 1, ..ShardInfo::default() });
         assert!(!census.is_left(&old.to_string()) && census.is_left(&new.to_string()));
         census.keep(&["ab", "cd"].map(str::to_owned), NOW);
         assert_eq!(census.unknown(), Some(1));
@@ -236,12 +240,12 @@ mod tests {
 
     #[test]
     fn how_many_are_unknown_is_not_told_before_every_shelf_has_been_looked_through() {
-        let census = Census::default();
+        let census = OperationIndex::default();
         let shelves = ["0a", "7f", "ff"].map(str::to_owned);
         census.keep(&shelves, NOW);
         assert_eq!(census.unknown(), None);
         for (name, told) in [("0a", None), ("7f", None), ("ff", Some(3)), ("0a", Some(3))] {
-            let shelf = Shelf { unknown: 1, ..Shelf::default() };
+            let shelf = ShardInfo { unknown: 1, ..ShardInfo::default() };
             census.saw(name, &census.known(name), &HashSet::new(), shelf);
             census.keep(&shelves, NOW);
             assert_eq!(census.unknown(), told, "{name}");
@@ -250,18 +254,22 @@ mod tests {
 
     #[test]
     fn what_was_let_in_counts_at_once_and_until_its_shelf_is_seen_without_it() {
-        let (census, id) = (Census::default(), OperationId::of([0xab; 32]));
-        let owner = Owner { route: "pay".into(), client: None };
-        let memory = Memory { route: 2, client: None };
+        let (census, id) = (OperationIndex::default(), OperationId::of([0xab; 32]));
+        let owner = QuotaOwner { route: "pay".into(), client: None };
+        let memory = OperationQuota { route: 2, client: None };
         for _ in 0..2 {
             assert_eq!(census.has_room(&owner, memory), Ok(()));
             census.let_in(&id, &owner);
         }
-        assert_eq!(census.has_room(&owner, memory), Err(Denied::RouteFull));
-        let shelf = |owners| Shelf { owners, ..Shelf::default() };
+        assert_eq!(census.has_room(&owner, memory), Err(AdmitOperationError::RouteFull));
+        let shelf = |owners| ShardInfo { owners, ..ShardInfo::default() };
         let ours = Arc::new(owner.clone());
         census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours.clone(), ours.clone()]));
-        assert_eq!(census.has_room(&owner, memory), Err(Denied::RouteFull), "counted twice, or not at all");
+        assert_eq!(
+            census.has_room(&owner, memory),
+            Err(AdmitOperationError::RouteFull),
+            "counted twice, or not at all"
+        );
         census.saw("ab", &census.known("ab"), &HashSet::new(), shelf(vec![ours]));
         assert_eq!(census.has_room(&owner, memory), Ok(()));
         census.keep(&[], NOW);
@@ -273,25 +281,25 @@ mod tests {
 
     /// A census of two shelves. Each call takes a minute and a second, which is longer than `keep`.
     #[derive(Default)]
-    struct Shelves {
-        census: Census,
+    struct IndexFixture {
+        census: OperationIndex,
         now: u64,
     }
 
-    impl Shelves {
+    impl IndexFixture {
         fn may_know_former(&self) -> bool {
-            self.census.may_know_former(KEEP, Boot::from_nanos(self.now))
+            self.census.may_know_former(KEEP, BootInstant::from_nanos(self.now))
         }
 
         /// The answers just after a look, and a minute and a second later.
         fn sees(&mut self, name: &str, former: bool) -> [bool; 2] {
-            let shelf = Shelf { former, ..Shelf::default() };
+            let shelf = ShardInfo { former, ..ShardInfo::default() };
             self.census.saw(name, &self.census.known(name), &HashSet::new(), shelf);
             self.looks()
         }
 
         fn looks(&mut self) -> [bool; 2] {
-            self.census.keep(&["0a", "ff"].map(str::to_owned), Boot::from_nanos(self.now));
+            self.census.keep(&["0a", "ff"].map(str::to_owned), BootInstant::from_nanos(self.now));
             let soon = self.may_know_former();
             self.now += 61_000_000_000;
             [soon, self.may_know_former()]
@@ -300,14 +308,14 @@ mod tests {
 
     #[test]
     fn former_names_are_looked_for_until_every_shelf_was_without_them_for_long_enough() {
-        let mut shelves = Shelves::default();
+        let mut shelves = IndexFixture::default();
         assert_eq!(shelves.looks(), [true, true]);
         assert_eq!(shelves.sees("0a", true), [true, true], "one was not looked through");
         assert_eq!(shelves.sees("ff", false), [true, true], "one has some");
         assert_eq!(shelves.sees("0a", false), [true, false], "somebody may write there meanwhile");
         assert_eq!(shelves.looks(), [false, false]);
         let id = OperationId::of([0xff; 32]);
-        shelves.census.let_in(&id, &Owner { route: "pay".into(), client: None });
+        shelves.census.let_in(&id, &QuotaOwner { route: "pay".into(), client: None });
         assert_eq!(shelves.looks(), [false, false], "what is made now has no former name");
         assert_eq!(shelves.sees("ff", true), [true, true], "somebody of a former build is at work");
         assert_eq!(shelves.sees("ff", false), [true, false]);
@@ -315,7 +323,7 @@ mod tests {
 
     #[test]
     fn former_names_are_looked_for_while_a_gateway_of_another_plan_is_there_and_for_long_enough_after() {
-        let mut shelves = Shelves::default();
+        let mut shelves = IndexFixture::default();
         for name in ["0a", "ff"] {
             shelves.sees(name, false);
         }

@@ -4,7 +4,7 @@ use fencegate_process::again;
 
 /// Why an operation is not to be sent. Nothing of this request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
+pub enum AdmitOperationError {
     /// `status`: of the answer; `None` where an operator resolved the operation as done.
     #[error("the operation was answered before")]
     Done { status: Option<u16> },
@@ -14,7 +14,7 @@ pub enum Denied {
     InProgress,
     #[error(
         "nobody knows what came of operation {reference}; `{}` shows it",
-        again::command(again::Of::Gateway, "once list")
+        again::command(again::CommandTarget::Gateway, "once list")
     )]
     Unknown { reference: String },
     #[error("the lock was lost before the operation was written down")]

@@ -18,17 +18,17 @@ use std::{sync::Arc, time::Duration};
 use fencegate_policies::{
     key::ResourceKey,
     operation::Operation,
-    plan::{Ending, Memory},
+    plan::{OperationEnd, OperationQuota},
     token::Token,
 };
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
 
-use self::{denied::Denied, room::Owner};
+use self::{denied::AdmitOperationError, room::QuotaOwner};
 
 /// A request that is an operation, and the lock that it is to be sent under.
 #[derive(Debug, Clone)]
-pub struct Unwritten {
+pub struct PendingOperation {
     pub operation: Operation,
     pub keys: Vec<ResourceKey>,
     /// Paths of the lock nodes: the transaction that writes the record checks that all of them exist.
@@ -40,26 +40,26 @@ pub struct Unwritten {
     pub target: String,
     /// The `Idempotency-Key` that it came with.
     pub name: Option<String>,
-    pub owner: Owner,
+    pub owner: QuotaOwner,
     /// How many operations of its owner may be remembered.
-    pub memory: Memory,
+    pub memory: OperationQuota,
 }
 
 /// What came of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
+pub enum OperationOutcome {
     /// The upstream gave a final answer, with this status.
     Done(u16),
     /// The operation was not executed: no byte was sent, a comparing upstream refused the token, or the service refused
     /// to begin.
-    Nothing,
+    NotExecuted,
 }
 
-impl Came {
+impl OperationOutcome {
     fn word(self) -> &'static str {
         match self {
             Self::Done(_) => "done",
-            Self::Nothing => "nothing",
+            Self::NotExecuted => "nothing",
         }
     }
 }
@@ -67,35 +67,35 @@ impl Came {
 /// The right to send an operation, once. If it is dropped before [`Admitted::came`], the outcome is unknown until an
 /// operator resolves it.
 #[derive(Debug)]
-pub struct Admitted(Box<Right>);
+pub struct OperationPermit(Box<PermitInner>);
 
 /// Boxed: every request carries the place for it along.
 #[derive(Debug)]
-struct Right {
+struct PermitInner {
     /// Statuses that the route counts as final, beside the usual ones.
     finals: Vec<u16>,
-    came: oneshot::Sender<Came>,
+    came: oneshot::Sender<OperationOutcome>,
     written: oneshot::Receiver<()>,
 }
 
-impl Admitted {
+impl OperationPermit {
     /// The outcome that a complete answer with this status proves; `None` where it proves none.
-    pub fn told_by(&self, status: u16) -> Option<Came> {
-        match Ending::of(status, &self.0.finals) {
-            Ending::Over => Some(Came::Done(status)),
-            Ending::NotTakenUp => Some(Came::Nothing),
-            Ending::Unknown => None,
+    pub fn told_by(&self, status: u16) -> Option<OperationOutcome> {
+        match OperationEnd::of(status, &self.0.finals) {
+            OperationEnd::Final => Some(OperationOutcome::Done(status)),
+            OperationEnd::NotStarted => Some(OperationOutcome::NotExecuted),
+            OperationEnd::Unknown => None,
         }
     }
 
     /// Writes the outcome down, and returns when that is done. If ZooKeeper is away, it returns early, and the outcome
     /// is written when ZooKeeper is back.
-    pub async fn came(self, came: Came) {
-        let Right { came: says, written, .. } = *self.0;
+    pub async fn came(self, came: OperationOutcome) {
+        let PermitInner { came: says, written, .. } = *self.0;
         if says.send(came).is_err() {
             return warn!(came = came.word(), "nobody is left to write down what came of an operation");
         }
-        if timeout(PATIENCE, written).await.is_err() {
+        if timeout(RECORD_TIMEOUT, written).await.is_err() {
             warn!(came = came.word(), "once.written_late");
         }
     }
@@ -103,45 +103,47 @@ impl Admitted {
 
 /// An operation that was admitted and not handed to its caller yet. If it is dropped, [`Came::Nothing`] is written
 /// down.
-pub(crate) struct Unsent(Option<Admitted>);
+pub(crate) struct UndeliveredPermit(Option<OperationPermit>);
 
-impl Unsent {
-    pub(crate) fn new(admitted: Admitted) -> Self {
+impl UndeliveredPermit {
+    pub(crate) fn new(admitted: OperationPermit) -> Self {
         Self(Some(admitted))
     }
 
-    pub(crate) fn handed_out(mut self) -> Admitted {
+    pub(crate) fn handed_out(mut self) -> OperationPermit {
         self.0.take().expect("taken here only")
     }
 }
 
-impl Drop for Unsent {
+impl Drop for UndeliveredPermit {
     fn drop(&mut self) {
         if let Some(admitted) = self.0.take() {
             // This fails if the session's thread has already refused the operation.
-            admitted.0.came.send(Came::Nothing).ok();
+            admitted.0.came.send(OperationOutcome::NotExecuted).ok();
         }
     }
 }
 
 /// How long the answer to an operation waits until its outcome is written down.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks a session's thread for an operation; see [`write_ahead::serve`].
-pub struct Admission {
-    pub(crate) wanted: Unwritten,
-    pub(crate) answer: oneshot::Sender<Result<(), Denied>>,
-    pub(crate) came: oneshot::Receiver<Came>,
+pub struct AdmissionRequest {
+    pub(crate) wanted: PendingOperation,
+    pub(crate) answer: oneshot::Sender<Result<(), AdmitOperationError>>,
+    pub(crate) came: oneshot::Receiver<OperationOutcome>,
     pub(crate) written: oneshot::Sender<()>,
 }
 
-impl Admission {
-    pub(crate) fn new(wanted: Unwritten) -> (Self, oneshot::Receiver<Result<(), Denied>>, Admitted) {
+impl AdmissionRequest {
+    pub(crate) fn new(
+        wanted: PendingOperation,
+    ) -> (Self, oneshot::Receiver<Result<(), AdmitOperationError>>, OperationPermit) {
         let (answer, answered) = oneshot::channel();
         let (says, came) = oneshot::channel();
         let (written, hears) = oneshot::channel();
         let finals = wanted.operation.finals.clone();
         let admission = Self { wanted, answer, came, written };
-        (admission, answered, Admitted(Box::new(Right { finals, came: says, written: hears })))
+        (admission, answered, OperationPermit(Box::new(PermitInner { finals, came: says, written: hears })))
     }
 }

@@ -16,14 +16,14 @@ use fencegate_policies::{key::ResourceKey, token::Token};
 use fencegate_process::{clock::wall_clock, randomness::Guid};
 use serde::{Deserialize, Serialize};
 
-use super::{Came, Unwritten, room::Owner};
+use super::{OperationOutcome, PendingOperation, room::QuotaOwner};
 
 /// The newest written form that this build understands.
 pub const FORMAT: u32 = 1;
 
 /// The data of an operation's node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct OperationRecord {
     pub format: u32,
     /// The attempt that wrote it. After a lost answer the writer tells by this whether the record is its own.
     pub attempt: String,
@@ -40,18 +40,18 @@ pub struct Record {
     pub name: Option<String>,
     /// The owner whose share it counts against. Builds that named operations by their upstream wrote none.
     #[serde(default)]
-    pub owner: Option<Owner>,
+    pub owner: Option<QuotaOwner>,
     /// Seconds of the wall clock.
     pub admitted: u64,
     /// Seconds that it is remembered after its end.
     pub keep: u64,
-    pub state: State,
+    pub state: OperationState,
 }
 
 /// How far an operation is known to have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub enum State {
+pub enum OperationState {
     /// The request may have been sent. If it is not running now, its outcome is unknown.
     Admitted,
     /// `at`: seconds, by the wall clock of the writer. `status`: `None` if an operator wrote it.
@@ -62,11 +62,11 @@ pub enum State {
     Outlived,
 }
 
-const LONGEST_TARGET: usize = 512;
+const MAX_TARGET_LEN: usize = 512;
 
-impl Record {
-    pub fn new(wanted: &Unwritten, attempt: Guid) -> Self {
-        let Unwritten { operation, keys, nodes, token, method, target, name, owner, .. } = wanted;
+impl OperationRecord {
+    pub fn new(wanted: &PendingOperation, attempt: Guid) -> Self {
+        let PendingOperation { operation, keys, nodes, token, method, target, name, owner, .. } = wanted;
         Self {
             format: FORMAT,
             attempt: attempt.to_string(),
@@ -75,12 +75,12 @@ impl Record {
             lock: keys.first().zip(nodes.first()).and_then(|(key, node)| elsewhere(key, node)),
             token: *token,
             method: method.clone(),
-            target: target.chars().take(LONGEST_TARGET).collect(),
+            target: target.chars().take(MAX_TARGET_LEN).collect(),
             name: name.clone(),
             owner: Some(owner.clone()),
             admitted: wall_clock(),
             keep: operation.keep,
-            state: State::Admitted,
+            state: OperationState::Admitted,
         }
     }
 
@@ -99,7 +99,7 @@ impl Record {
     }
 
     #[must_use]
-    pub fn now(&self, state: State) -> Self {
+    pub fn now(&self, state: OperationState) -> Self {
         Self { state, ..self.clone() }
     }
 
@@ -107,9 +107,9 @@ impl Record {
     /// last changed, in milliseconds by the clock of ZooKeeper's leader. `now`: in milliseconds, too.
     pub fn is_outlived(&self, modified: u64, now: u64) -> bool {
         match self.state {
-            State::Admitted => false,
-            State::Done { .. } => self.kept_until(modified) < now,
-            State::Aborted { .. } | State::Outlived => true,
+            OperationState::Admitted => false,
+            OperationState::Done { .. } => self.kept_until(modified) < now,
+            OperationState::Aborted { .. } | OperationState::Outlived => true,
         }
     }
 
@@ -117,15 +117,15 @@ impl Record {
     /// leader wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
     pub fn kept_until(&self, modified: u64) -> u64 {
         let said = match self.state {
-            State::Done { at, .. } | State::Aborted { at } => at.saturating_mul(1000),
-            State::Admitted | State::Outlived => 0,
+            OperationState::Done { at, .. } | OperationState::Aborted { at } => at.saturating_mul(1000),
+            OperationState::Admitted | OperationState::Outlived => 0,
         };
         modified.max(said).saturating_add(self.keep.saturating_mul(1000))
     }
 
     /// Whether a repeat of the operation may run.
     pub fn may_run(&self) -> bool {
-        matches!(self.state, State::Aborted { .. } | State::Outlived)
+        matches!(self.state, OperationState::Aborted { .. } | OperationState::Outlived)
     }
 }
 
@@ -136,12 +136,12 @@ fn elsewhere(key: &ResourceKey, node: &str) -> Option<String> {
     (!parent.ends_with(&native)).then(|| parent.to_owned())
 }
 
-impl From<Came> for State {
-    fn from(came: Came) -> Self {
+impl From<OperationOutcome> for OperationState {
+    fn from(came: OperationOutcome) -> Self {
         let at = wall_clock();
         match came {
-            Came::Done(status) => Self::Done { at, status: Some(status) },
-            Came::Nothing => Self::Aborted { at },
+            OperationOutcome::Done(status) => Self::Done { at, status: Some(status) },
+            OperationOutcome::NotExecuted => Self::Aborted { at },
         }
     }
 }
@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    fn admitted() -> Record {
-        Record {
+    fn admitted() -> OperationRecord {
+        OperationRecord {
             format: FORMAT,
             attempt: String::new(),
             fingerprint: String::new(),
@@ -189,7 +189,7 @@ mod tests {
             owner: None,
             admitted: 0,
             keep: 10,
-            state: State::Admitted,
+            state: OperationState::Admitted,
         }
     }
 
@@ -197,11 +197,11 @@ mod tests {
     fn an_operation_without_a_known_outcome_is_never_outlived() {
         let record = admitted();
         assert!(!record.is_outlived(0, u64::MAX));
-        let done = record.now(State::Done { at: 7, status: Some(200) });
+        let done = record.now(OperationState::Done { at: 7, status: Some(200) });
         assert!(!done.is_outlived(7_000, 17_000) && done.is_outlived(7_000, 17_001));
-        assert_eq!(Record::parse(&done.bytes()), Ok(done));
-        let newer = Record { format: FORMAT + 1, ..record };
-        assert!(Record::parse(&newer.bytes()).is_err());
+        assert_eq!(OperationRecord::parse(&done.bytes()), Ok(done));
+        let newer = OperationRecord { format: FORMAT + 1, ..record };
+        assert!(OperationRecord::parse(&newer.bytes()).is_err());
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
     fn one_clock_that_was_behind_when_an_operation_ended_ends_its_time_no_earlier() {
         let (right, behind) = (1_000_000, 10);
         for (leader, gateway) in [(right, right), (behind, right), (right, behind)] {
-            let done = admitted().now(State::Done { at: gateway, status: Some(200) });
+            let done = admitted().now(OperationState::Done { at: gateway, status: Some(200) });
             assert_eq!(done.kept_until(leader * 1000), (right + done.keep) * 1000, "{leader} {gateway}");
             assert!(!done.is_outlived(leader * 1000, right * 1000), "{leader} {gateway}");
         }

@@ -5,14 +5,14 @@
 
 use std::collections::HashMap;
 
-use fencegate_policies::plan::Memory;
+use fencegate_policies::plan::OperationQuota;
 use serde::{Deserialize, Serialize};
 
-use crate::once::denied::Denied;
+use crate::once::denied::AdmitOperationError;
 
 /// Whose operation it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct QuotaOwner {
     pub route: String,
     /// A hash that stands for the principal; `None` where the route knows no principals.
     pub client: Option<String>,
@@ -20,20 +20,20 @@ pub struct Owner {
 
 /// Operations by owner.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct QuotaCounter {
     routes: HashMap<String, usize>,
     clients: HashMap<String, usize>,
 }
 
-impl Tally {
-    pub(super) fn add(&mut self, owner: &Owner) {
+impl QuotaCounter {
+    pub(super) fn add(&mut self, owner: &QuotaOwner) {
         *self.routes.entry(owner.route.clone()).or_default() += 1;
         if let Some(client) = &owner.client {
             *self.clients.entry(client.clone()).or_default() += 1;
         }
     }
 
-    pub(super) fn remove(&mut self, owner: &Owner) {
+    pub(super) fn remove(&mut self, owner: &QuotaOwner) {
         let less = |counts: &mut HashMap<String, usize>, name: &str| {
             if let Some(count) = counts.get_mut(name) {
                 *count = count.saturating_sub(1);
@@ -50,14 +50,18 @@ impl Tally {
 
     /// # Errors
     /// The owner has used up its share.
-    pub(super) fn has_room(&self, owner: &Owner, memory: Memory) -> Result<(), Denied> {
+    pub(super) fn has_room(
+        &self,
+        owner: &QuotaOwner,
+        memory: OperationQuota,
+    ) -> Result<(), AdmitOperationError> {
         let clients = owner.client.as_ref().zip(memory.client);
         if clients.is_some_and(|(client, most)| self.clients.get(client).is_some_and(|count| *count >= most))
         {
-            return Err(Denied::ClientFull);
+            return Err(AdmitOperationError::ClientFull);
         }
         if self.routes.get(&owner.route).is_some_and(|count| *count >= memory.route) {
-            return Err(Denied::RouteFull);
+            return Err(AdmitOperationError::RouteFull);
         }
         Ok(())
     }
@@ -67,23 +71,26 @@ impl Tally {
 mod tests {
     use super::*;
 
-    fn owner(route: &str, client: Option<&str>) -> Owner {
-        Owner { route: route.into(), client: client.map(str::to_owned) }
+    fn owner(route: &str, client: Option<&str>) -> QuotaOwner {
+        QuotaOwner { route: route.into(), client: client.map(str::to_owned) }
     }
 
     #[test]
     fn a_client_has_one_share_of_all_routes_and_a_route_one_of_all_clients() {
-        let (mut tally, memory) = (Tally::default(), Memory { route: 3, client: Some(2) });
+        let (mut tally, memory) = (QuotaCounter::default(), OperationQuota { route: 3, client: Some(2) });
         tally.add(&owner("pay", Some("a")));
         tally.add(&owner("refund", Some("a")));
         for route in ["pay", "refund", "other"] {
-            assert_eq!(tally.has_room(&owner(route, Some("a")), memory), Err(Denied::ClientFull));
+            assert_eq!(
+                tally.has_room(&owner(route, Some("a")), memory),
+                Err(AdmitOperationError::ClientFull)
+            );
             assert_eq!(tally.has_room(&owner(route, Some("b")), memory), Ok(()));
         }
         tally.add(&owner("pay", Some("b")));
         tally.add(&owner("pay", None));
-        assert_eq!(tally.has_room(&owner("pay", Some("c")), memory), Err(Denied::RouteFull));
-        assert_eq!(tally.has_room(&owner("pay", None), memory), Err(Denied::RouteFull));
+        assert_eq!(tally.has_room(&owner("pay", Some("c")), memory), Err(AdmitOperationError::RouteFull));
+        assert_eq!(tally.has_room(&owner("pay", None), memory), Err(AdmitOperationError::RouteFull));
         assert_eq!(tally.has_room(&owner("refund", None), memory), Ok(()));
         tally.remove(&owner("pay", Some("a")));
         assert_eq!(tally.has_room(&owner("pay", Some("a")), memory), Ok(()));

@@ -12,25 +12,25 @@ use fencegate_process::{clock::wall_clock, randomness::Guid};
 use tracing::debug;
 
 use super::{
-    census::{Census, Finished, Shelf},
-    record::{Record, State, is_deletable, is_finished},
-    room::Owner,
+    census::{FinishedOperation, OperationIndex, ShardInfo},
+    record::{OperationRecord, OperationState, is_deletable, is_finished},
+    room::QuotaOwner,
     unresolved::is_held,
 };
 use crate::session::{
-    link::{Fault, Link, Step},
-    live::Live,
+    link::{MultiOp, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// Between two rounds of one session.
 const PERIOD: Duration = Duration::from_secs(2);
 /// Nodes of shelves that are listed in one round.
-const SHELVES: usize = 8;
+const SHARDS_PER_ROUND: usize = 8;
 /// Operations that are read in one round. The round ends after the shelf that reaches this number.
-const BATCH: usize = 128;
+const RECORDS_PER_ROUND: usize = 128;
 
 /// Sweeps for as long as it is polled. Every session of every gateway sweeps; the sessions of one process take turns.
-pub async fn sweep_every<L: Link>(live: &Live<L>, census: &Census) -> Infallible {
+pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Infallible {
     loop {
         tokio::time::sleep(PERIOD).await;
         if let Err(fault) = round(live, census).await {
@@ -39,17 +39,17 @@ pub async fn sweep_every<L: Link>(live: &Live<L>, census: &Census) -> Infallible
     }
 }
 
-async fn round<L: Link>(live: &Live<L>, census: &Census) -> Result<(), Fault> {
+async fn round<L: ZkClient>(live: &ActiveSession<L>, census: &OperationIndex) -> Result<(), ZkError> {
     let mut shelves = match live.link.children(&live.paths.operations()).await {
         Ok(shelves) => shelves,
-        Err(Fault::NoNode) => Vec::new(),
+        Err(ZkError::NoNode) => Vec::new(),
         Err(fault) => return Err(fault),
     };
     shelves.sort_unstable();
     let now = if shelves.is_empty() { 0 } else { now(live).await? };
     let mut read = 0;
-    for _ in 0..SHELVES.min(shelves.len()) {
-        if read < BATCH
+    for _ in 0..SHARDS_PER_ROUND.min(shelves.len()) {
+        if read < RECORDS_PER_ROUND
             && let Some(shelf) = census.next(&shelves)
         {
             read += look_through(live, census, shelf, now).await?;
@@ -63,20 +63,20 @@ async fn round<L: Link>(live: &Live<L>, census: &Census) -> Result<(), Fault> {
 }
 
 /// Milliseconds since 1970, by the earlier of two clocks.
-async fn now<L: Link>(live: &Live<L>) -> Result<u64, Fault> {
+async fn now<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
     let member = format!("{}/{}", live.paths.members(), live.member);
     let beaten = live.link.seen(&member).await?.map_or(0, |seen| seen.modified);
     Ok(beaten.min(wall_clock().saturating_mul(1000)))
 }
 
 /// What one look at an operation's node says.
-enum Look {
+enum RecordLookup {
     /// Gone, forgotten, or not ours to read.
-    Nothing,
-    Found(How, Option<Arc<Owner>>),
+    Absent,
+    Found(RecordStatus, Option<Arc<QuotaOwner>>),
 }
 
-enum How {
+enum RecordStatus {
     /// Kept until then.
     Finished(u64),
     Running(Option<Guid>),
@@ -84,37 +84,41 @@ enum How {
 }
 
 /// Returns how many operations were read.
-async fn look_through<L: Link>(
-    live: &Live<L>,
-    census: &Census,
+async fn look_through<L: ZkClient>(
+    live: &ActiveSession<L>,
+    census: &OperationIndex,
     name: &str,
     now: u64,
-) -> Result<usize, Fault> {
+) -> Result<usize, ZkError> {
     let folder = format!("{}/{name}", live.paths.operations());
     let nodes = match live.link.children(&folder).await {
         Ok(nodes) => nodes,
-        Err(Fault::NoNode) => return Ok(0),
+        Err(ZkError::NoNode) => return Ok(0),
         Err(fault) => return Err(fault),
     };
     let known = census.known(name);
-    let (mut shelf, mut admitted, mut read) = (Shelf::default(), HashSet::new(), 0);
+    let (mut shelf, mut admitted, mut read) = (ShardInfo::default(), HashSet::new(), 0);
     for node in &nodes {
         let id = OperationId::parse(node);
         let finished = id.and_then(|id| known.finished.get(&id)).filter(|finished| now <= finished.until);
         let look = match finished {
-            Some(Finished { until, owner }) => Look::Found(How::Finished(*until), owner.clone()),
+            Some(FinishedOperation { until, owner }) => {
+                RecordLookup::Found(RecordStatus::Finished(*until), owner.clone())
+            }
             None => {
                 read += 1;
                 look(live, census, &format!("{folder}/{node}"), now).await?
             }
         };
-        let Look::Found(how, owner) = look else { continue };
+        let RecordLookup::Found(how, owner) = look else { continue };
         shelf.former |= owner.is_none();
         shelf.owners.extend(owner.clone());
         match how {
-            How::Finished(until) => shelf.finished.extend(id.map(|id| (id, Finished { until, owner }))),
-            How::Running(attempt) => admitted.extend(attempt),
-            How::Unknown(attempt) => {
+            RecordStatus::Finished(until) => {
+                shelf.finished.extend(id.map(|id| (id, FinishedOperation { until, owner })))
+            }
+            RecordStatus::Running(attempt) => admitted.extend(attempt),
+            RecordStatus::Unknown(attempt) => {
                 admitted.extend(attempt);
                 shelf.unknown += 1;
             }
@@ -124,33 +128,42 @@ async fn look_through<L: Link>(
     Ok(read)
 }
 
-async fn look<L: Link>(live: &Live<L>, census: &Census, path: &str, now: u64) -> Result<Look, Fault> {
+async fn look<L: ZkClient>(
+    live: &ActiveSession<L>,
+    census: &OperationIndex,
+    path: &str,
+    now: u64,
+) -> Result<RecordLookup, ZkError> {
     let (data, seen) = match live.link.data(path).await {
         Ok(read) => read,
-        Err(Fault::NoNode) => return Ok(Look::Nothing),
+        Err(ZkError::NoNode) => return Ok(RecordLookup::Absent),
         Err(fault) => return Err(fault),
     };
-    let Ok(record) = Record::parse(&data) else { return Ok(Look::Nothing) };
-    let found = |how| Look::Found(how, record.owner.clone().map(Arc::new));
-    if record.state == State::Admitted {
+    let Ok(record) = OperationRecord::parse(&data) else { return Ok(RecordLookup::Absent) };
+    let found = |how| RecordLookup::Found(how, record.owner.clone().map(Arc::new));
+    if record.state == OperationState::Admitted {
         let attempt = Guid::parse(&record.attempt);
         let unknown = is_unknown(live, census, path, &record).await?;
-        return Ok(found(if unknown { How::Unknown(attempt) } else { How::Running(attempt) }));
+        return Ok(found(if unknown {
+            RecordStatus::Unknown(attempt)
+        } else {
+            RecordStatus::Running(attempt)
+        }));
     }
     if !record.is_outlived(seen.modified, now) {
-        return Ok(found(How::Finished(record.kept_until(seen.modified))));
+        return Ok(found(RecordStatus::Finished(record.kept_until(seen.modified))));
     }
     forget(live, path, &record, seen.version).await;
-    Ok(Look::Nothing)
+    Ok(RecordLookup::Absent)
 }
 
 /// Whether the operation was admitted, does not run any more, and has no recorded outcome.
-async fn is_unknown<L: Link>(
-    live: &Live<L>,
-    census: &Census,
+async fn is_unknown<L: ZkClient>(
+    live: &ActiveSession<L>,
+    census: &OperationIndex,
     path: &str,
-    record: &Record,
-) -> Result<bool, Fault> {
+    record: &OperationRecord,
+) -> Result<bool, ZkError> {
     if census.runs(&record.attempt) {
         return Ok(false);
     }
@@ -159,17 +172,22 @@ async fn is_unknown<L: Link>(
     }
     // The outcome is written before the lock is given up, so it may have been written since we read the record.
     match live.link.data(path).await {
-        Ok((data, _)) => Ok(Record::parse(&data).is_ok_and(|now| now == *record)),
-        Err(Fault::NoNode) => Ok(false),
+        Ok((data, _)) => Ok(OperationRecord::parse(&data).is_ok_and(|now| now == *record)),
+        Err(ZkError::NoNode) => Ok(false),
         Err(fault) => Err(fault),
     }
 }
 
 /// Forgets in two steps, see [`super::record`]: a late delete can only hit a record that is outlived.
-async fn forget<L: Link>(live: &Live<L>, path: &str, record: &Record, mut version: i32) {
+async fn forget<L: ZkClient>(
+    live: &ActiveSession<L>,
+    path: &str,
+    record: &OperationRecord,
+    mut version: i32,
+) {
     if is_finished(version) {
-        let data = record.now(State::Outlived).bytes();
-        let steps = [Step::Check { path, version }, Step::Set { path, data: &data }];
+        let data = record.now(OperationState::Outlived).bytes();
+        let steps = [MultiOp::Check { path, version }, MultiOp::Set { path, data: &data }];
         if live.link.commit(&steps).await.is_err() {
             // Somebody else did something to it; the next round shows what.
             return;
@@ -178,7 +196,7 @@ async fn forget<L: Link>(live: &Live<L>, path: &str, record: &Record, mut versio
     }
     if is_deletable(version) {
         debug!(path, "operation forgotten");
-        let steps = [Step::Delete { path, version: Some(version) }];
+        let steps = [MultiOp::Delete { path, version: Some(version) }];
         drop(live.link.commit(&steps).await);
     }
 }

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use fencegate_process::{again, clock::wall_clock};
 
-use super::record::{Record, State};
+use super::record::{OperationRecord, OperationState};
 
 use crate::recipe::saying;
 use crate::session::{
-    link::{Failed, Fault, Link, Seen, Step},
+    link::{MultiError, MultiOp, NodeStat, ZkClient, ZkError},
     paths::Paths,
 };
 
 /// An operation that was admitted and has no recorded outcome.
 #[derive(Debug, Clone)]
-pub struct Unresolved {
+pub struct UnresolvedOperation {
     pub reference: String,
-    pub record: Record,
+    pub record: OperationRecord,
     /// The lock that it was sent under is still held: it may be running now.
     pub may_run: bool,
     path: String,
@@ -25,12 +25,12 @@ pub struct Unresolved {
 
 /// Why operations could not be listed or resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum ResolveOperationError {
     #[error("read {path}")]
-    Read { path: String, source: Fault },
+    Read { path: String, source: ZkError },
     #[error(
         "no operation is unknown under the reference `{0}`; `{list}` shows those that are",
-        list = again::command(again::Of::Gateway, "once list")
+        list = again::command(again::CommandTarget::Gateway, "once list")
     )]
     NotFound(String),
     #[error("`{0}` means more than one operation; give more of it")]
@@ -42,11 +42,15 @@ pub enum Trouble {
     )]
     MayBegin { reference: String, left: u64 },
     #[error("write down what came of operation {reference}")]
-    Write { reference: String, source: Failed },
+    Write { reference: String, source: MultiError },
 }
 
 /// All of them. `base`: of the era, to know locks by their tokens.
-pub async fn all(link: &impl Link, paths: &Paths, base: u64) -> Result<Vec<Unresolved>, Trouble> {
+pub async fn all(
+    link: &impl ZkClient,
+    paths: &Paths,
+    base: u64,
+) -> Result<Vec<UnresolvedOperation>, ResolveOperationError> {
     let mut open = Vec::new();
     for shard in children(link, &paths.operations()).await? {
         let shard = format!("{}/{shard}", paths.operations());
@@ -60,25 +64,27 @@ pub async fn all(link: &impl Link, paths: &Paths, base: u64) -> Result<Vec<Unres
 
 /// `None` if the outcome is known, or the record is gone or unreadable.
 async fn read(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     base: u64,
     (shard, name): (&str, &str),
-) -> Result<Option<Unresolved>, Trouble> {
+) -> Result<Option<UnresolvedOperation>, ResolveOperationError> {
     let path = format!("{shard}/{name}");
     let (data, seen) = match link.data(&path).await {
         Ok(read) => read,
-        Err(Fault::NoNode) => return Ok(None),
-        Err(source) => return Err(Trouble::Read { path, source }),
+        Err(ZkError::NoNode) => return Ok(None),
+        Err(source) => return Err(ResolveOperationError::Read { path, source }),
     };
-    let Some(record) = Record::parse(&data).ok().filter(|record| record.state == State::Admitted) else {
+    let Some(record) =
+        OperationRecord::parse(&data).ok().filter(|record| record.state == OperationState::Admitted)
+    else {
         return Ok(None);
     };
     let may_run = is_held(link, paths, base, &record)
         .await
-        .map_err(|source| Trouble::Read { path: paths.locks(), source })?;
+        .map_err(|source| ResolveOperationError::Read { path: paths.locks(), source })?;
     let reference = name.get(..REFERENCE).unwrap_or(name).to_owned();
-    Ok(Some(Unresolved { reference, record, may_run, path, version: seen.version }))
+    Ok(Some(UnresolvedOperation { reference, record, may_run, path, version: seen.version }))
 }
 
 /// Digits of an [`fencegate_policies::operation::OperationId::reference`].
@@ -87,8 +93,13 @@ const REFERENCE: usize = 16;
 const SHARD: usize = 2;
 
 /// The unknown operation with this reference. Only records with a matching name are read.
-pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) -> Result<Unresolved, Trouble> {
-    let not_found = || Trouble::NotFound(reference.to_owned());
+pub async fn one(
+    link: &impl ZkClient,
+    paths: &Paths,
+    base: u64,
+    reference: &str,
+) -> Result<UnresolvedOperation, ResolveOperationError> {
+    let not_found = || ResolveOperationError::NotFound(reference.to_owned());
     let digits = reference.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if !digits || reference.len() != REFERENCE {
         return Err(not_found());
@@ -100,73 +111,76 @@ pub async fn one(link: &impl Link, paths: &Paths, base: u64, reference: &str) ->
     }
     match (found.pop(), found.is_empty()) {
         (Some(open), true) => Ok(open),
-        (Some(_), false) => Err(Trouble::Several(reference.to_owned())),
+        (Some(_), false) => Err(ResolveOperationError::Several(reference.to_owned())),
         (None, _) => Err(not_found()),
     }
 }
 
-impl Unresolved {
+impl UnresolvedOperation {
     /// Whether the operation may be resolved. `within`: how long after its admission a dispatch may be begun, reckoned
     /// by the wall clock, with a second more for the whole seconds of the record. An answer of the service that it was
     /// not done is about the past; within that time the request may arrive after the answer.
     ///
     /// # Errors
     /// It may be running; or it is to be resolved as not done, and may be begun yet.
-    pub fn may_be_resolved(&self, done: bool, within: Duration) -> Result<(), Trouble> {
+    pub fn may_be_resolved(&self, done: bool, within: Duration) -> Result<(), ResolveOperationError> {
         let reference = self.reference.clone();
         if self.may_run {
-            return Err(Trouble::MayRun(reference));
+            return Err(ResolveOperationError::MayRun(reference));
         }
         let until = self.record.admitted.saturating_add(within.as_secs()).saturating_add(1);
         let left = until.saturating_sub(wall_clock());
         if !done && left > 0 {
-            return Err(Trouble::MayBegin { reference, left });
+            return Err(ResolveOperationError::MayBegin { reference, left });
         }
         Ok(())
     }
 
     /// Writes down what an operator says: `done`, or never executed.
-    pub async fn resolve(&self, link: &impl Link, done: bool) -> Result<(), Trouble> {
+    pub async fn resolve(&self, link: &impl ZkClient, done: bool) -> Result<(), ResolveOperationError> {
         let at = wall_clock();
-        let state = if done { State::Done { at, status: None } } else { State::Aborted { at } };
+        let state =
+            if done { OperationState::Done { at, status: None } } else { OperationState::Aborted { at } };
         let data = self.record.now(state).bytes();
         let steps = [
-            Step::Check { path: &self.path, version: self.version },
-            Step::Set { path: &self.path, data: &data },
+            MultiOp::Check { path: &self.path, version: self.version },
+            MultiOp::Set { path: &self.path, data: &data },
         ];
         let written = link.commit(&steps).await;
-        written.map(drop).map_err(|source| Trouble::Write { reference: self.reference.clone(), source })
+        written
+            .map(drop)
+            .map_err(|source| ResolveOperationError::Write { reference: self.reference.clone(), source })
     }
 }
 
-async fn children(link: &impl Link, path: &str) -> Result<Vec<String>, Trouble> {
+async fn children(link: &impl ZkClient, path: &str) -> Result<Vec<String>, ResolveOperationError> {
     match link.children(path).await {
         Ok(children) => Ok(children),
-        Err(Fault::NoNode) => Ok(Vec::new()),
-        Err(source) => Err(Trouble::Read { path: path.to_owned(), source }),
+        Err(ZkError::NoNode) => Ok(Vec::new()),
+        Err(source) => Err(ResolveOperationError::Read { path: path.to_owned(), source }),
     }
 }
 
 /// Whether the lock node from which the token was made still exists.
 pub(super) async fn is_held(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     base: u64,
-    record: &Record,
-) -> Result<bool, Fault> {
+    record: &OperationRecord,
+) -> Result<bool, ZkError> {
     let Some(key) = record.keys.first() else { return Ok(false) };
     let parent = record.lock.clone().unwrap_or_else(|| paths.lock(key));
     let nodes = match link.children(&parent).await {
-        Err(Fault::NoNode) => return Ok(false),
+        Err(ZkError::NoNode) => return Ok(false),
         nodes => nodes?,
     };
-    let makes_the_token = |seen: Seen| {
+    let makes_the_token = |seen: NodeStat| {
         let epoch = u64::try_from(seen.czxid).ok().and_then(|czxid| czxid.checked_add(base));
         epoch == Some(record.token.number())
     };
     for name in nodes {
         let (says, seen) = match link.data(&format!("{parent}/{name}")).await {
-            Err(Fault::NoNode) => continue,
+            Err(ZkError::NoNode) => continue,
             read => read?,
         };
         if makes_the_token(seen) {

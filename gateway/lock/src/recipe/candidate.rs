@@ -11,19 +11,19 @@ use fencegate_policies::{
 use fencegate_process::{again, failpoint, randomness::Guid};
 use tokio::time::sleep;
 
-use super::{foreign_parent, grant_record::GrantRecord, layout::Line};
-use crate::not_granted::NotGranted;
+use super::{foreign_parent, grant_record::GrantRecord, layout::NodeLayout};
+use crate::not_granted::GrantError;
 use crate::session::{
-    link::{Fault, Kind, Link, Seen, Step},
-    live::Live,
+    link::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+    live::ActiveSession,
     paths::Paths,
 };
 
 /// One attempt at one key, among all that stand below the key's parent.
-pub struct Candidate<L> {
-    pub live: Rc<Live<L>>,
+pub struct NodeAttempt<L> {
+    pub live: Rc<ActiveSession<L>>,
     /// How nodes are called there, and which stands before which.
-    pub line: Line,
+    pub line: NodeLayout,
     pub parent: String,
     /// The node above `parent`, in our own layout.
     shard: String,
@@ -40,18 +40,18 @@ pub struct Candidate<L> {
 /// The place where the nodes of a lock stand, and their naming. [`Berth::of`] finds it from the site of a key; it is
 /// the same for all attempts at the key.
 #[derive(Debug, Clone)]
-pub struct Berth {
-    line: Line,
+pub struct QueueLocation {
+    line: NodeLayout,
     pub parent: String,
     shard: String,
 }
 
-impl Berth {
+impl QueueLocation {
     /// # Errors
     /// The site has no line, as an exclusive node has none.
-    pub fn of(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, NotGranted> {
-        let Some(line) = Line::of(site) else {
-            return Err(NotGranted::Service("the lock is a node that nobody stands in line for".into()));
+    pub fn of(paths: &Paths, key: &ResourceKey, site: &LockSite) -> Result<Self, GrantError> {
+        let Some(line) = NodeLayout::of(site) else {
+            return Err(GrantError::Service("the lock is a node that nobody stands in line for".into()));
         };
         Ok(Self { line, parent: paths.of_lock(key, site), shard: paths.shard(key) })
     }
@@ -64,21 +64,21 @@ impl Berth {
 
 /// A lock node of ours.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct LockNode {
     pub name: String,
-    pub seen: Seen,
+    pub seen: NodeStat,
 }
 
-impl<L: Link> Candidate<L> {
-    pub fn new(live: Rc<Live<L>>, at: &Berth, guid: Guid, mode: Mode) -> Self {
-        let Berth { line, parent, shard } = at.clone();
+impl<L: ZkClient> NodeAttempt<L> {
+    pub fn new(live: Rc<ActiveSession<L>>, at: &QueueLocation, guid: Guid, mode: Mode) -> Self {
+        let QueueLocation { line, parent, shard } = at.clone();
         let mark = live.registry.parents.joins(&parent);
         Self { line, parent, shard, live, guid, mode, record: Vec::new(), alone: Cell::new(false), mark }
     }
 
     /// Where another attempt at the same key stands.
-    pub fn berth(&self) -> Berth {
-        Berth { line: self.line, parent: self.parent.clone(), shard: self.shard.clone() }
+    pub fn berth(&self) -> QueueLocation {
+        QueueLocation { line: self.line, parent: self.parent.clone(), shard: self.shard.clone() }
     }
 
     /// The name of this attempt's node if the server gives it this number.
@@ -97,8 +97,8 @@ impl<L: Link> Candidate<L> {
     }
 
     /// Data and kind of a parent that we make. A parent with a record has to outlast its last lock node.
-    pub(super) fn above(&self) -> (&[u8], Kind) {
-        let kind = if self.record.is_empty() { Kind::Container } else { Kind::Persistent };
+    pub(super) fn above(&self) -> (&[u8], NodeKind) {
+        let kind = if self.record.is_empty() { NodeKind::Container } else { NodeKind::Persistent };
         (&self.record, kind)
     }
 
@@ -152,17 +152,17 @@ impl<L: Link> Candidate<L> {
     }
 
     /// Makes the nodes above the key's parent; for locks of other programs the parent as well.
-    pub async fn create_above(&self) -> Result<(), NotGranted> {
+    pub async fn create_above(&self) -> Result<(), GrantError> {
         if !self.line.is_native() {
             let kind = foreign_parent::kind(self.line);
             return foreign_parent::make(&self.live, &self.parent, kind).await.map_err(refused);
         }
-        match self.live.link.create(&self.shard, b"", Kind::Persistent).await {
-            Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => Ok(()),
-            Err(Fault::NoNode) => Err(NotGranted::Service(format!(
+        match self.live.link.create(&self.shard, b"", NodeKind::Persistent).await {
+            Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => Ok(()),
+            Err(ZkError::NoNode) => Err(GrantError::Service(format!(
                 "{} is missing; `{}` makes it",
                 self.live.paths.locks(),
-                again::command(again::Of::Gateway, "era init")
+                again::command(again::CommandTarget::Gateway, "era init")
             ))),
             Err(fault) => Err(refused(fault)),
         }
@@ -172,7 +172,7 @@ impl<L: Link> Candidate<L> {
     pub async fn take_parent_back(&self) {
         // The server refuses this if somebody has come since, who then removes the parent, or if the record was
         // written.
-        let steps = [Step::Delete { path: &self.parent, version: Some(UNWRITTEN) }];
+        let steps = [MultiOp::Delete { path: &self.parent, version: Some(UNWRITTEN_VERSION) }];
         if self.live.link.commit(&steps).await.is_ok() {
             self.live.registry.parents.is_gone(&self.parent);
         }
@@ -182,19 +182,19 @@ impl<L: Link> Candidate<L> {
     /// reconnect ZooKeeper refuses requests of the session's old connection.
     ///
     /// Adopts the lowest node of ours, and removes all others.
-    pub async fn recover(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
+    pub async fn recover(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         'anew: loop {
             let (synced, children) =
                 (self.live.link.sync(&self.parent), self.live.link.children(&self.parent));
             let (synced, children) = tokio::join!(synced, children);
             let children = match (synced, children) {
                 // This arm comes first: without the sync the list may lack nodes that exist.
-                (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) => {
+                (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {
                     self.again().await?;
                     continue;
                 }
                 (Ok(()), Ok(children)) => children,
-                (Ok(()) | Err(Fault::NoNode), Err(Fault::NoNode)) => return Ok(None),
+                (Ok(()) | Err(ZkError::NoNode), Err(ZkError::NoNode)) => return Ok(None),
                 (Err(fault), _) | (_, Err(fault)) => return Err(refused(fault)),
             };
             self.saw(&children);
@@ -202,11 +202,11 @@ impl<L: Link> Candidate<L> {
             for name in self.line.made_by(&children, self.guid) {
                 match self.live.link.seen(&self.path(name)).await {
                     Ok(Some(seen)) if adopted.is_none() => {
-                        adopted = Some(Node { name: name.to_owned(), seen })
+                        adopted = Some(LockNode { name: name.to_owned(), seen })
                     }
                     Ok(Some(_)) => self.remove(name).await,
                     Ok(None) => {}
-                    Err(Fault::Ambiguous(_)) => {
+                    Err(ZkError::Ambiguous(_)) => {
                         self.again().await?;
                         continue 'anew;
                     }
@@ -218,15 +218,15 @@ impl<L: Link> Candidate<L> {
     }
 
     /// The children of the parent; an empty list when the parent is gone.
-    pub async fn list(&self) -> Result<Vec<String>, NotGranted> {
+    pub async fn list(&self) -> Result<Vec<String>, GrantError> {
         loop {
             match self.live.link.children(&self.parent).await {
                 Ok(children) => {
                     self.saw(&children);
                     return Ok(children);
                 }
-                Err(Fault::NoNode) => return Ok(Vec::new()),
-                Err(Fault::Ambiguous(_)) => self.again().await?,
+                Err(ZkError::NoNode) => return Ok(Vec::new()),
+                Err(ZkError::Ambiguous(_)) => self.again().await?,
                 Err(fault) => return Err(refused(fault)),
             }
         }
@@ -237,11 +237,11 @@ impl<L: Link> Candidate<L> {
     /// # Errors
     /// The session was given up. Its client library may have died, and then all operations would fail like this for
     /// ever. The server removes the nodes with the session, and nobody here acts under it any more.
-    pub async fn again(&self) -> Result<(), NotGranted> {
+    pub async fn again(&self) -> Result<(), GrantError> {
         if self.live.over.is_cancelled() {
-            return Err(NotGranted::Lost);
+            return Err(GrantError::Lost);
         }
-        sleep(AGAIN).await;
+        sleep(RETRY_PAUSE).await;
         Ok(())
     }
 
@@ -250,10 +250,10 @@ impl<L: Link> Candidate<L> {
         loop {
             let children = match self.list().await {
                 Ok(children) => children,
-                Err(NotGranted::Lost) => return,
+                Err(GrantError::Lost) => return,
                 // The server refuses the watch now, and the node may go unseen meanwhile; so try again.
                 Err(_) => {
-                    sleep(PAUSE).await;
+                    sleep(REFUSED_PAUSE).await;
                     continue;
                 }
             };
@@ -264,9 +264,9 @@ impl<L: Link> Candidate<L> {
             };
             match self.live.link.watch(&own).await {
                 Ok(changed) => changed.await,
-                Err(Fault::NoNode | Fault::Ambiguous(_)) => sleep(AGAIN).await,
-                Err(Fault::Over) => return,
-                Err(_) => sleep(PAUSE).await,
+                Err(ZkError::NoNode | ZkError::Ambiguous(_)) => sleep(RETRY_PAUSE).await,
+                Err(ZkError::SessionEnded) => return,
+                Err(_) => sleep(REFUSED_PAUSE).await,
             }
         }
     }
@@ -276,20 +276,20 @@ impl<L: Link> Candidate<L> {
     }
 }
 
-impl<L> Drop for Candidate<L> {
+impl<L> Drop for NodeAttempt<L> {
     fn drop(&mut self) {
         self.live.registry.parents.parts(self.mark);
     }
 }
 
 /// The version of a parent in which no holder has written a record since the parent was made.
-pub(super) const UNWRITTEN: i32 = 0;
+pub(super) const UNWRITTEN_VERSION: i32 = 0;
 
 /// Pause before a request whose answer was lost is tried again, so that an immediate error makes no busy loop.
-pub const AGAIN: Duration = Duration::from_millis(20);
+pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Pause between two tries of a request that the server refuses (throttled, or forbidden by an ACL).
-pub const PAUSE: Duration = Duration::from_millis(500);
+pub const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// How often a create begins again because a parent was removed as empty, or made, in between.
 pub const CREATE_ROUNDS: usize = 16;
@@ -299,9 +299,9 @@ pub const CREATE_ROUNDS: usize = 16;
 pub const PATIENT_ROUNDS: usize = 4;
 
 /// A definite refusal of the server.
-pub fn refused(fault: Fault) -> NotGranted {
+pub fn refused(fault: ZkError) -> GrantError {
     match fault {
-        Fault::Over => NotGranted::Lost,
-        other => NotGranted::Service(other.to_string()),
+        ZkError::SessionEnded => GrantError::Lost,
+        other => GrantError::Service(other.to_string()),
     }
 }

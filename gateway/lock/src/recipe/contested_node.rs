@@ -13,20 +13,20 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::Attempt,
-    candidate::{Candidate, PAUSE, UNWRITTEN, refused},
-    made::Made,
-    registered::Registered,
+    candidate::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, refused},
+    made::CreateTracker,
+    registered::RegistryGuard,
     saying,
 };
-use crate::not_granted::NotGranted;
+use crate::not_granted::GrantError;
 use crate::session::{
-    link::{Failed, Fault, Kind, Link, Seen, Step},
-    live::Live,
+    link::{MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// The contested node of one attempt. Whatever happens, [`ContestedNode::clear`] has to be the last call.
-pub(super) struct ContestedNode<L: Link> {
-    live: Rc<Live<L>>,
+pub(super) struct ContestedNode<L: ZkClient> {
+    live: Rc<ActiveSession<L>>,
     /// The path of the node, or the path that was tried last.
     path: RefCell<Rc<str>>,
     /// Its data, by which we recognise our node.
@@ -34,28 +34,28 @@ pub(super) struct ContestedNode<L: Link> {
     /// How often the creating transaction writes the node; its version is this number.
     writes: u8,
     /// The czxid of our node.
-    made: Made<i64>,
+    made: CreateTracker<i64>,
     /// Counts the bytes of its path.
-    registered: Registered<L>,
+    registered: RegistryGuard<L>,
 }
 
 /// The result of a try to make the node.
-pub(super) enum Tried {
-    Ours(Seen),
+pub(super) enum CreateOutcome {
+    Ours(NodeStat),
     /// Somebody else has the node: the session that owns it. `None`: the node was there and has gone.
     Taken(Option<i64>),
     /// The parent is missing.
     NoParent,
 }
 
-impl<L: Link> ContestedNode<L> {
+impl<L: ZkClient> ContestedNode<L> {
     /// The node of the attempt that stands in `line`. `longest`: bytes of its longest path. May wait for room.
-    pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, NotGranted> {
-        let Candidate { live, guid, .. } = &line.candidate;
-        let registered = Registered::enter(live, longest).await?;
+    pub(super) async fn begin(line: &Attempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
+        let NodeAttempt { live, guid, .. } = &line.candidate;
+        let registered = RegistryGuard::enter(live, longest).await?;
         let says = saying::of(&live.member, *guid);
         let path = RefCell::new("".into());
-        Ok(Self { live: live.clone(), path, says, writes, made: Made::default(), registered })
+        Ok(Self { live: live.clone(), path, says, writes, made: CreateTracker::default(), registered })
     }
 
     /// Where it is.
@@ -70,13 +70,13 @@ impl<L: Link> ContestedNode<L> {
     /// result of this one is known.
     pub(super) async fn make(
         &self,
-        candidate: &Candidate<L>,
+        candidate: &NodeAttempt<L>,
         path: &str,
-        first: Step<'_>,
-    ) -> Result<Tried, NotGranted> {
+        first: MultiOp<'_>,
+    ) -> Result<CreateOutcome, GrantError> {
         let (link, says) = (&self.live.link, self.says.as_bytes());
-        let create = Step::Create { path, data: says, kind: Kind::Ephemeral };
-        let writes = (0..self.writes).map(|_| Step::Set { path, data: says });
+        let create = MultiOp::Create { path, data: says, kind: NodeKind::Ephemeral };
+        let writes = (0..self.writes).map(|_| MultiOp::Set { path, data: says });
         let steps: Vec<_> = [first, create].into_iter().chain(writes).collect();
         self.path.replace(path.into());
         loop {
@@ -88,15 +88,17 @@ impl<L: Link> ContestedNode<L> {
             failpoint::pass("after_create_sent");
             let (made, read) = tokio::join!(made, read);
             match made {
-                Ok(_) | Err(Failed { step: Some(1), fault: Fault::NodeExists }) => {
+                Ok(_) | Err(MultiError { step: Some(1), fault: ZkError::NodeExists }) => {
                     if let Some(tried) = self.whose(candidate, read).await? {
                         return Ok(tried);
                     }
                 }
-                Err(Failed { step: Some(0), fault: Fault::NoNode }) => return Err(NotGranted::Lost),
-                Err(Failed { step: Some(1), fault: Fault::NoNode }) => return Ok(Tried::NoParent),
-                Err(Failed { fault: Fault::Ambiguous(_), .. }) => candidate.again().await?,
-                Err(Failed { fault, .. }) => return Err(refused(fault)),
+                Err(MultiError { step: Some(0), fault: ZkError::NoNode }) => return Err(GrantError::Lost),
+                Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => {
+                    return Ok(CreateOutcome::NoParent);
+                }
+                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => candidate.again().await?,
+                Err(MultiError { fault, .. }) => return Err(refused(fault)),
             }
         }
     }
@@ -104,37 +106,37 @@ impl<L: Link> ContestedNode<L> {
     /// Tells the owner from the read that followed the try. `None`: not known, try again.
     async fn whose(
         &self,
-        candidate: &Candidate<L>,
-        read: Result<(Vec<u8>, Seen), Fault>,
-    ) -> Result<Option<Tried>, NotGranted> {
+        candidate: &NodeAttempt<L>,
+        read: Result<(Vec<u8>, NodeStat), ZkError>,
+    ) -> Result<Option<CreateOutcome>, GrantError> {
         let (says, seen) = match read {
             Ok(read) => read,
             // The node has gone since, whoever made it.
-            Err(Fault::NoNode) => return Ok(Some(Tried::Taken(None))),
-            Err(Fault::Ambiguous(_)) => return candidate.again().await.map(|()| None),
+            Err(ZkError::NoNode) => return Ok(Some(CreateOutcome::Taken(None))),
+            Err(ZkError::Ambiguous(_)) => return candidate.again().await.map(|()| None),
             Err(fault) => return Err(refused(fault)),
         };
         if says == self.says.as_bytes() {
             self.made.named(&seen.czxid);
-            return Ok(Some(Tried::Ours(seen)));
+            return Ok(Some(CreateOutcome::Ours(seen)));
         }
         self.made.nothing();
-        Ok(Some(Tried::Taken(Some(seen.owner))))
+        Ok(Some(CreateOutcome::Taken(Some(seen.owner))))
     }
 
     /// E of the token that this node makes.
-    pub(super) fn epoch(&self, seen: Seen) -> Result<u64, NotGranted> {
+    pub(super) fn epoch(&self, seen: NodeStat) -> Result<u64, GrantError> {
         if seen.owner != self.live.link.id() {
             // Another session owns the node, so our proof says nothing of it, and this session is given up.
             self.live.over.cancel();
-            return Err(NotGranted::Lost);
+            return Err(GrantError::Lost);
         }
         let before = self.made.before().expect("a node that was found is one whose create was sent");
         self.live.epoch(seen.czxid, before)
     }
 
     /// Whether we made this node, even if a stranger has changed its data since.
-    pub(super) fn is_ours(&self, says: &[u8], seen: Seen) -> bool {
+    pub(super) fn is_ours(&self, says: &[u8], seen: NodeStat) -> bool {
         let told = match self.made.names() {
             Some(czxid) => seen.czxid == czxid,
             None => says == self.says.as_bytes(),
@@ -160,10 +162,10 @@ impl<L: Link> ContestedNode<L> {
     /// gone, and changes nothing.
     async fn give_back(&self, line: &Attempt<L>, place: &str) {
         let (live, candidate, path) = (&self.live, &line.candidate, self.path());
-        let node = Step::Delete { path: &path, version: Some(self.writes.into()) };
-        let own = Step::Delete { path: place, version: None };
+        let node = MultiOp::Delete { path: &path, version: Some(self.writes.into()) };
+        let own = MultiOp::Delete { path: place, version: None };
         // The version keeps a parent with a grant record from being removed.
-        let parent = Step::Delete { path: &candidate.parent, version: Some(UNWRITTEN) };
+        let parent = MultiOp::Delete { path: &candidate.parent, version: Some(UNWRITTEN_VERSION) };
         let steps = [own, node, parent];
         while !live.registry.is_closing() {
             let last = candidate.is_alone();
@@ -174,56 +176,59 @@ impl<L: Link> ContestedNode<L> {
                     line.was_removed();
                     return self.made.nothing();
                 }
-                Err(Failed { step: Some(2), .. }) => candidate.others_came(),
+                Err(MultiError { step: Some(2), .. }) => candidate.others_came(),
                 // A stranger removed one of them, or our first try was done: the caller checks each by itself.
-                Err(Failed { fault: Fault::NoNode | Fault::BadVersion | Fault::Over, .. }) => return,
-                Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
+                Err(MultiError {
+                    fault: ZkError::NoNode | ZkError::BadVersion | ZkError::SessionEnded,
+                    ..
+                }) => return,
+                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
                     if candidate.again().await.is_err() {
                         return;
                     }
                 }
-                Err(Failed { fault, .. }) => {
+                Err(MultiError { fault, .. }) => {
                     warn!(%fault, path = live.paths.shown(&path), "lock node not removed yet");
-                    sleep(PAUSE).await;
+                    sleep(REFUSED_PAUSE).await;
                 }
             }
         }
     }
 
     /// Reads the node before each delete: only our own node is removed, and only in the version that was read.
-    async fn remove_ours(&self, candidate: &Candidate<L>) {
+    async fn remove_ours(&self, candidate: &NodeAttempt<L>) {
         let (live, path) = (&self.live, self.path());
         while !live.registry.is_closing() {
             let (synced, read) = (live.link.sync(&path), live.link.data(&path));
             let fault = match tokio::join!(synced, read) {
                 (Ok(()), Ok((says, seen))) if self.is_ours(&says, seen) => {
-                    let steps = [Step::Delete { path: &path, version: Some(seen.version) }];
+                    let steps = [MultiOp::Delete { path: &path, version: Some(seen.version) }];
                     match live.link.commit(&steps).await {
-                        Ok(_) | Err(Failed { fault: Fault::NoNode, .. }) => return,
-                        Err(Failed { fault, .. }) => fault,
+                        Ok(_) | Err(MultiError { fault: ZkError::NoNode, .. }) => return,
+                        Err(MultiError { fault, .. }) => fault,
                     }
                 }
                 // The node is gone, or somebody else's.
-                (Ok(()), Ok(_)) | (Ok(()) | Err(Fault::NoNode), Err(Fault::NoNode)) => return,
+                (Ok(()), Ok(_)) | (Ok(()) | Err(ZkError::NoNode), Err(ZkError::NoNode)) => return,
                 (Err(fault), _) | (_, Err(fault)) => fault,
             };
             match fault {
-                Fault::Over => return,
-                Fault::Ambiguous(_) | Fault::BadVersion => {
+                ZkError::SessionEnded => return,
+                ZkError::Ambiguous(_) | ZkError::BadVersion => {
                     if candidate.again().await.is_err() {
                         return;
                     }
                 }
                 fault => {
                     debug!(%fault, path = live.paths.shown(&path), "looking again for what is left");
-                    sleep(PAUSE).await;
+                    sleep(REFUSED_PAUSE).await;
                 }
             }
         }
     }
 }
 
-impl<L: Link> Drop for ContestedNode<L> {
+impl<L: ZkClient> Drop for ContestedNode<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the node may still hold.

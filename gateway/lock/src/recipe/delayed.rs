@@ -12,28 +12,28 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::{clock::Boot, failpoint, said::Brief, shown};
+use fencegate_process::{clock::BootInstant, failpoint, said::HumanDuration, shown};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{
-    candidate::{Candidate, PAUSE, refused},
-    grant::{Caller, Stop},
+    candidate::{NodeAttempt, REFUSED_PAUSE, refused},
+    grant::{AttemptObserver, LockAttemptError},
     grant_record::{GrantRecord, Parting},
     layout::Rank,
 };
 use crate::{
-    delay_metrics::DelayEnd,
-    not_granted::NotGranted,
+    delay_metrics::DelayOutcome,
+    not_granted::GrantError,
     session::{
-        link::{Failed, Fault, Link, Step},
-        live::Live,
+        link::{MultiError, MultiOp, ZkClient, ZkError},
+        live::ActiveSession,
     },
 };
 
 /// The state of one attempt towards the records of its keys.
 #[derive(Debug)]
-pub(super) struct Delayed {
+pub(super) struct DelayedHandover {
     /// How long our requests may go on after we are gone; `None` if this attempt sends none.
     delay: Option<Duration>,
     /// Whether our lock nodes hold and the requests of earlier holders are over.
@@ -50,19 +50,19 @@ pub(super) struct Delayed {
 pub(super) const LAST_RECORDED: u32 = (1 << 31) - (1 << 20);
 
 /// A lock node that holds its key.
-pub(super) struct FirstNode<'a, L> {
-    pub(super) candidate: &'a Candidate<L>,
+pub(super) struct HolderNode<'a, L> {
+    pub(super) candidate: &'a NodeAttempt<L>,
     pub(super) name: &'a str,
 }
 
 /// One record, as it was when we were granted its key.
-struct Found {
+struct ReadRecord {
     record: GrantRecord,
     /// The version of the parent: our write is refused if somebody else writes first.
     version: i32,
 }
 
-impl Delayed {
+impl DelayedHandover {
     pub(super) fn by(delay: Duration) -> Self {
         Self::new(Some(delay))
     }
@@ -78,12 +78,12 @@ impl Delayed {
 
     /// Takes the keys over from their last holders. The wait for a delay goes on when the callers leave: if a delay is
     /// longer than every caller's patience, nobody would ever get the keys otherwise.
-    pub(super) async fn take_over<L: Link>(
+    pub(super) async fn take_over<L: ZkClient>(
         &self,
-        held: &[FirstNode<'_, L>],
+        held: &[HolderNode<'_, L>],
         epoch: u64,
-        caller: &mut impl Caller,
-    ) -> Result<(), Stop> {
+        caller: &mut impl AttemptObserver,
+    ) -> Result<(), LockAttemptError> {
         let live = &held.first().expect("at least one key").candidate.live;
         let mut found = Vec::with_capacity(held.len());
         for one in held {
@@ -100,9 +100,9 @@ impl Delayed {
         self.nodes.replace(held.iter().map(|one| one.name.to_owned()).collect());
         if owed.is_some() {
             sit_out(live, live.clock.now() + delay, caller).await?;
-            for FirstNode { candidate, name } in held {
+            for HolderNode { candidate, name } in held {
                 if candidate.line.rank(&candidate.list().await?, name) != Rank::First {
-                    return Err(NotGranted::Lost.into());
+                    return Err(GrantError::Lost.into());
                 }
             }
         }
@@ -137,37 +137,37 @@ impl Delayed {
 }
 
 /// Reads the record of a key that our node holds.
-async fn read<L: Link>(held: &FirstNode<'_, L>) -> Result<Found, NotGranted> {
-    let Candidate { live, parent, .. } = held.candidate;
+async fn read<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<ReadRecord, GrantError> {
+    let NodeAttempt { live, parent, .. } = held.candidate;
     loop {
         let (data, seen) = match live.link.data(parent).await {
             Ok(read) => read,
-            Err(Fault::NoNode) => return Err(NotGranted::Lost),
-            Err(Fault::Ambiguous(_)) => {
+            Err(ZkError::NoNode) => return Err(GrantError::Lost),
+            Err(ZkError::Ambiguous(_)) => {
                 held.candidate.again().await?;
                 continue;
             }
             Err(fault) => return Err(refused(fault)),
         };
         return match GrantRecord::parse(&data) {
-            Ok(Some(record)) => Ok(Found { record, version: seen.version }),
+            Ok(Some(record)) => Ok(ReadRecord { record, version: seen.version }),
             // This parent was made without a record, as a container that the server removes when it is empty. So leave
             // it and begin again; if we are the last to leave, it goes with us.
-            Ok(None) => Err(NotGranted::Lost),
+            Ok(None) => Err(GrantError::Lost),
             Err(why) => {
                 let path = shown::path(&live.paths.locks(), parent);
-                Err(NotGranted::Service(format!("{path}: {why}")))
+                Err(GrantError::Service(format!("{path}: {why}")))
             }
         };
     }
 }
 
 /// Writes `held` into all parents in one transaction, which fails if one of our nodes is gone.
-async fn write<L: Link>(
-    held: &[FirstNode<'_, L>],
-    found: &[Found],
+async fn write<L: ZkClient>(
+    held: &[HolderNode<'_, L>],
+    found: &[ReadRecord],
     record: &GrantRecord,
-) -> Result<(), NotGranted> {
+) -> Result<(), GrantError> {
     let (data, first) = (record.bytes(), held.first().expect("at least one key").candidate);
     let own: Vec<_> = held.iter().map(|one| one.candidate.path(one.name)).collect();
     let places = held.iter().zip(found).zip(&own);
@@ -175,53 +175,59 @@ async fn write<L: Link>(
         .flat_map(|((one, found), own)| {
             let path = &*one.candidate.parent;
             [
-                Step::Check { path: own, version: -1 },
-                Step::Check { path, version: found.version },
-                Step::Set { path, data: &data },
+                MultiOp::Check { path: own, version: -1 },
+                MultiOp::Check { path, version: found.version },
+                MultiOp::Set { path, data: &data },
             ]
         })
         .collect();
     loop {
         match first.live.link.commit(&steps).await {
             Ok(_) => return Ok(()),
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
                 // This only tells whether our write was done; the record of the last holder was read before.
                 if is_written(first, record).await? {
                     return Ok(());
                 }
             }
             // A stranger has removed a node of ours, so another contender may hold.
-            Err(Failed { fault: Fault::NoNode | Fault::BadVersion, .. }) => return Err(NotGranted::Lost),
-            Err(Failed { fault, .. }) => return Err(refused(fault)),
+            Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => {
+                return Err(GrantError::Lost);
+            }
+            Err(MultiError { fault, .. }) => return Err(refused(fault)),
         }
     }
 }
 
 /// Whether our write was done, after a lost answer. If it was not, it never will be, as with a create.
-async fn is_written<L: Link>(first: &Candidate<L>, record: &GrantRecord) -> Result<bool, NotGranted> {
+async fn is_written<L: ZkClient>(first: &NodeAttempt<L>, record: &GrantRecord) -> Result<bool, GrantError> {
     loop {
         first.again().await?;
         let (synced, data) = (first.live.link.sync(&first.parent), first.live.link.data(&first.parent));
         match tokio::join!(synced, data) {
-            (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) => {}
+            (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {}
             (Ok(()), Ok((data, _))) => return Ok(data == record.bytes()),
-            (_, Err(Fault::NoNode)) => return Err(NotGranted::Lost),
+            (_, Err(ZkError::NoNode)) => return Err(GrantError::Lost),
             (Err(fault), _) | (_, Err(fault)) => return Err(refused(fault)),
         }
     }
 }
 
 /// Waits until `until`, which is reckoned by our own clock from our own grant: no earlier holder sends after that.
-async fn sit_out<L: Link>(live: &Live<L>, until: Boot, caller: &mut impl Caller) -> Result<(), NotGranted> {
+async fn sit_out<L: ZkClient>(
+    live: &ActiveSession<L>,
+    until: BootInstant,
+    caller: &mut impl AttemptObserver,
+) -> Result<(), GrantError> {
     let rest = until.since(live.clock.now());
-    info!(rest = %Brief(rest), "the last holder left without a word: its delay is sat out");
+    info!(rest = %HumanDuration(rest), "the last holder left without a word: its delay is sat out");
     caller.rests(until);
     let sitting = live.metrics.delays.begins(rest);
-    let mut end = DelayEnd::CutShort;
+    let mut end = DelayOutcome::Interrupted;
     while !live.over.is_cancelled() && !live.registry.is_closing() {
         let rest = until.since(live.clock.now());
         if rest.is_zero() {
-            end = DelayEnd::SatOut;
+            end = DelayOutcome::WaitedOut;
             break;
         }
         tokio::select! {
@@ -233,8 +239,8 @@ async fn sit_out<L: Link>(live: &Live<L>, until: Boot, caller: &mut impl Caller)
     drop(sitting);
     live.metrics.delays.ended(end);
     match end {
-        DelayEnd::SatOut => Ok(()),
-        DelayEnd::CutShort => Err(NotGranted::Lost),
+        DelayOutcome::WaitedOut => Ok(()),
+        DelayOutcome::Interrupted => Err(GrantError::Lost),
     }
 }
 
@@ -244,17 +250,17 @@ async fn sit_out<L: Link>(live: &Live<L>, until: Boot, caller: &mut impl Caller)
 ///
 /// This is one transaction that does nothing if our node is gone, because then somebody else may hold. So it is safe to
 /// send it again after a lost answer, and a parent that others have made since is not touched.
-pub(super) async fn leave<L: Link>(candidate: &Candidate<L>, name: &str) {
-    let Candidate { live, parent, .. } = candidate;
+pub(super) async fn leave<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
+    let NodeAttempt { live, parent, .. } = candidate;
     let (path, clean) = (candidate.path(name), GrantRecord::clean().bytes());
     loop {
         let last = candidate.is_alone();
         let after = if last {
-            Step::Delete { path: parent, version: None }
+            MultiOp::Delete { path: parent, version: None }
         } else {
-            Step::Set { path: parent, data: &clean }
+            MultiOp::Set { path: parent, data: &clean }
         };
-        let steps = [Step::Delete { path: &path, version: None }, after];
+        let steps = [MultiOp::Delete { path: &path, version: None }, after];
         failpoint::pass("before_leaving_clean");
         match live.link.commit(&steps).await {
             Ok(_) => {
@@ -263,26 +269,32 @@ pub(super) async fn leave<L: Link>(candidate: &Candidate<L>, name: &str) {
                 }
                 return;
             }
-            Err(Failed { fault: Fault::Over, .. } | Failed { step: Some(0), fault: Fault::NoNode }) => return,
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => match candidate.again().await {
+            Err(
+                MultiError { fault: ZkError::SessionEnded, .. }
+                | MultiError { step: Some(0), fault: ZkError::NoNode },
+            ) => return,
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => match candidate.again().await {
                 Ok(()) => {}
                 Err(_over) => return,
             },
             // Somebody has come since.
-            Err(Failed { step: Some(1), .. }) if last => candidate.others_came(),
-            Err(Failed { fault, .. }) => {
+            Err(MultiError { step: Some(1), .. }) if last => candidate.others_came(),
+            Err(MultiError { fault, .. }) => {
                 warn!(%fault, path = shown::path(&live.paths.locks(), &path), "lock node not removed yet");
-                sleep(PAUSE).await;
+                sleep(REFUSED_PAUSE).await;
             }
         }
     }
 }
 
 /// Reads the grant record for display; `None` if there is none.
-pub async fn look<L: Link>(live: &Live<L>, parent: &str) -> Result<Option<GrantRecord>, Fault> {
+pub async fn look<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+) -> Result<Option<GrantRecord>, ZkError> {
     match live.link.data(parent).await {
         Ok((data, _)) => Ok(GrantRecord::parse(&data).ok().flatten()),
-        Err(Fault::NoNode) => Ok(None),
+        Err(ZkError::NoNode) => Ok(None),
         Err(fault) => Err(fault),
     }
 }
@@ -300,7 +312,7 @@ mod tests {
 
     #[test]
     fn an_attempt_leaves_in_order_once_and_only_if_it_has_taken_over_and_all_is_over() {
-        let delayed = Delayed::by(Duration::from_secs(1));
+        let delayed = DelayedHandover::by(Duration::from_secs(1));
         assert!(!delayed.leaves_clean(), "it has taken nothing over");
         delayed.took_over.set(true);
         assert!(delayed.leaves_clean(), "nothing was sent");

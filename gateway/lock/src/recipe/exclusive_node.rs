@@ -14,20 +14,20 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{CREATE_ROUNDS, Candidate, PAUSE, refused},
-    contested_node::{ContestedNode, Tried},
+    candidate::{CREATE_ROUNDS, NodeAttempt, REFUSED_PAUSE, refused},
+    contested_node::{ContestedNode, CreateOutcome},
     foreign_parent,
-    grant::{Caller, Grant, Stop},
+    grant::{AttemptObserver, Grant, LockAttemptError},
 };
-use crate::not_granted::NotGranted;
+use crate::not_granted::GrantError;
 use crate::session::{
-    evidence::Evidence,
-    link::{Fault, Kind, Link, Seen, Step},
-    live::Live,
+    evidence::LockValidity,
+    link::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// One attempt at an exclusive node. Whatever happens, [`ExclusiveNode::clear`] has to be the last call.
-pub struct ExclusiveNode<L: Link> {
+pub struct ExclusiveNode<L: ZkClient> {
     /// Our place in line among the attempts of this installation.
     line: Attempt<L>,
     /// Path of our node in line, once it is first.
@@ -41,24 +41,28 @@ pub struct ExclusiveNode<L: Link> {
 /// theirs.
 const WRITES: u8 = 3;
 
-impl<L: Link> ExclusiveNode<L> {
+impl<L: ZkClient> ExclusiveNode<L> {
     /// An attempt at the node at `path`; `key` is the key that it locks. May wait for room.
-    pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, path: &str) -> Result<Self, NotGranted> {
+    pub async fn begin(
+        live: &Rc<ActiveSession<L>>,
+        key: &ResourceKey,
+        path: &str,
+    ) -> Result<Self, GrantError> {
         let line = Attempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.towards(path);
         let node = ContestedNode::begin(&line, path.len(), WRITES).await?;
         Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), node })
     }
 
-    fn candidate(&self) -> &Candidate<L> {
+    fn candidate(&self) -> &NodeAttempt<L> {
         &self.line.candidate
     }
 
-    fn live(&self) -> &Live<L> {
+    fn live(&self) -> &ActiveSession<L> {
         &self.candidate().live
     }
 
     /// Waits in line, and then until the node can be made.
-    pub async fn acquire(&self, caller: &mut impl Caller) -> Result<Grant, Stop> {
+    pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let first = self.line.acquire(caller).await?;
         let place = self.place.get_or_init(|| first.nodes.concat());
         let mut contended = first.contended;
@@ -71,45 +75,46 @@ impl<L: Link> ExclusiveNode<L> {
         };
         let epoch = self.node.epoch(seen)?;
         self.candidate().proven(caller).await?;
-        let evidence = Arc::new(Evidence::of(self.live().proof.clone()));
+        let evidence = Arc::new(LockValidity::of(self.live().proof.clone()));
         let nodes = [place.clone(), self.path.clone()].into();
         Ok(Grant { epoch, sequence: 0, permit: None, evidence, nodes, contended })
     }
 
     /// `None`: somebody else has the node.
-    async fn make(&self, place: &str) -> Result<Option<Seen>, NotGranted> {
+    async fn make(&self, place: &str) -> Result<Option<NodeStat>, GrantError> {
         for _ in 0..=CREATE_ROUNDS {
-            let first = Step::Check { path: place, version: ANY };
+            let first = MultiOp::Check { path: place, version: ANY_VERSION };
             match self.node.make(self.candidate(), &self.path, first).await? {
-                Tried::Ours(seen) => return Ok(Some(seen)),
-                Tried::Taken(Some(owner)) if KEPT_WITHOUT_SESSION.contains(&owner) => {
-                    return Err(NotGranted::Service(NO_LOCK.into()));
+                CreateOutcome::Ours(seen) => return Ok(Some(seen)),
+                CreateOutcome::Taken(Some(owner)) if KEPT_WITHOUT_SESSION.contains(&owner) => {
+                    return Err(GrantError::Service(NO_LOCK.into()));
                 }
-                Tried::Taken(_) => return Ok(None),
-                Tried::NoParent => {
-                    let made = foreign_parent::make(self.live(), above(&self.path), Kind::Persistent).await;
+                CreateOutcome::Taken(_) => return Ok(None),
+                CreateOutcome::NoParent => {
+                    let made =
+                        foreign_parent::make(self.live(), above(&self.path), NodeKind::Persistent).await;
                     made.map_err(refused)?;
                 }
             }
         }
-        Err(refused(Fault::NoNode))
+        Err(refused(ZkError::NoNode))
     }
 
     /// Returns when the other owner's node may be gone.
-    async fn wait(&self, caller: &mut impl Caller) -> Result<(), Stop> {
+    async fn wait(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
         caller.behind()?;
         failpoint::pass("while_waiting");
         match self.live().link.watch(&self.path).await {
             Ok(changed) => tokio::select! {
                 () = changed => {}
                 () = caller.gone() => {}
-                () = self.live().over.cancelled() => return Err(NotGranted::Lost.into()),
+                () = self.live().over.cancelled() => return Err(GrantError::Lost.into()),
             },
-            Err(Fault::NoNode) => {}
-            Err(Fault::Ambiguous(_)) => self.candidate().again().await?,
+            Err(ZkError::NoNode) => {}
+            Err(ZkError::Ambiguous(_)) => self.candidate().again().await?,
             Err(fault) => return Err(refused(fault).into()),
         }
-        if caller.is_gone() { Err(Stop::CallerGone) } else { Ok(()) }
+        if caller.is_gone() { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 
     /// Returns when the node is not ours any more, calling `gone` with its path, or when the session is over.
@@ -120,17 +125,17 @@ impl<L: Link> ExclusiveNode<L> {
             let (watched, read) = tokio::join!(watched, read);
             failpoint::pass("while_watching");
             match (watched, read) {
-                (Err(Fault::Over), _) | (_, Err(Fault::Over)) => return,
-                (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_))) => {
+                (Err(ZkError::SessionEnded), _) | (_, Err(ZkError::SessionEnded)) => return,
+                (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {
                     if self.candidate().again().await.is_err() {
                         return;
                     }
                 }
-                (_, Err(Fault::NoNode)) => return gone(&self.path),
+                (_, Err(ZkError::NoNode)) => return gone(&self.path),
                 (_, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&self.path),
                 (Ok(changed), Ok(_)) => changed.await,
                 // The server refuses the watch now, and the node may go unseen meanwhile; so try again.
-                _ => sleep(PAUSE).await,
+                _ => sleep(REFUSED_PAUSE).await,
             }
         }
     }
@@ -145,7 +150,7 @@ const NO_LOCK: &str = "where the lock node is to be made stands one that ends wi
                        remove it, or correct `lock_path`";
 
 /// Any version: the step only checks that the node exists.
-const ANY: i32 = -1;
+const ANY_VERSION: i32 = -1;
 
 /// The owner that a server reports for a persistent node, and for a container.
 const KEPT_WITHOUT_SESSION: [i64; 2] = [0, i64::MIN];

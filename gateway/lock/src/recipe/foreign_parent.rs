@@ -5,23 +5,27 @@
 //! fails for good if that goes later. The parent of an exclusive node is persistent, too, because a program that makes
 //! only the node expects the parent to exist.
 
-use super::layout::Line;
+use super::layout::NodeLayout;
 use crate::session::{
-    link::{Fault, Kind, Link},
-    live::Live,
+    link::{NodeKind, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// The kind of parent that the programs of this line make.
-pub(super) fn kind(line: Line) -> Kind {
+pub(super) fn kind(line: NodeLayout) -> NodeKind {
     match line {
-        Line::CuratorMutex | Line::CuratorReadWrite => Kind::Container,
-        Line::Native | Line::Permits(_) | Line::Kazoo => Kind::Persistent,
+        NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => NodeKind::Container,
+        NodeLayout::Native | NodeLayout::Permits(_) | NodeLayout::Kazoo => NodeKind::Persistent,
     }
 }
 
 /// Makes all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of our
 /// own nodes would keep the other programs out.
-pub(super) async fn make<L: Link>(live: &Live<L>, parent: &str, kind: Kind) -> Result<(), Fault> {
+pub(super) async fn make<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+    kind: NodeKind,
+) -> Result<(), ZkError> {
     let ends = parent.match_indices('/').map(|(at, _)| at).skip(1).chain([parent.len()]);
     let levels: Vec<&str> = ends.map(|end| &parent[..end]).collect();
     // Looks from the bottom up: a create on an upper level may be denied although that level exists.
@@ -31,16 +35,16 @@ pub(super) async fn make<L: Link>(live: &Live<L>, parent: &str, kind: Kind) -> R
             Ok(Some(_)) => break,
             Ok(None) => there -= 1,
             // The next round finds out.
-            Err(Fault::Ambiguous(_)) => return Ok(()),
+            Err(ZkError::Ambiguous(_)) => return Ok(()),
             Err(fault) => return Err(fault),
         }
     }
     let mut above = if there == 0 { "/" } else { levels[there - 1] };
     for level in &levels[there..] {
         match live.link.create_like(level, above, kind).await {
-            Ok(()) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => above = level,
+            Ok(()) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => above = level,
             // Removed again meanwhile; the next round finds out.
-            Err(Fault::NoNode) => return Ok(()),
+            Err(ZkError::NoNode) => return Ok(()),
             Err(fault) => return Err(fault),
         }
     }

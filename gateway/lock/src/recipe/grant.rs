@@ -3,9 +3,9 @@
 use std::{future::Future, sync::Arc};
 
 use fencegate_policies::permits::Permit;
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use crate::{not_granted::NotGranted, reach::Way, session::evidence::Evidence};
+use crate::{not_granted::GrantError, reach::HolderRoute, session::evidence::LockValidity};
 
 /// The lock, granted.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub struct Grant {
     pub sequence: u32,
     /// The permit that was granted, where the key has several.
     pub permit: Option<Permit>,
-    pub evidence: Arc<Evidence>,
+    pub evidence: Arc<LockValidity>,
     /// Paths of the lock nodes, one per key.
     pub nodes: Arc<[String]>,
     /// Whether another contender stood before us.
@@ -25,32 +25,32 @@ pub struct Grant {
 
 /// Why an attempt ended without a grant.
 #[derive(Debug)]
-pub enum Stop {
+pub enum LockAttemptError {
     /// Nobody wants the lock any more.
     CallerGone,
-    NotGranted(NotGranted),
+    NotGranted(GrantError),
 }
 
-impl From<NotGranted> for Stop {
-    fn from(why: NotGranted) -> Self {
+impl From<GrantError> for LockAttemptError {
+    fn from(why: GrantError) -> Self {
         Self::NotGranted(why)
     }
 }
 
 /// The callers that wait for an attempt.
-pub trait Caller {
+pub trait AttemptObserver {
     fn is_gone(&self) -> bool;
     /// Returns when nobody wants the lock any more.
     fn gone(&mut self) -> impl Future<Output = ()>;
     /// Another holder is before us: callers that do not wait leave here.
-    fn behind(&mut self) -> Result<(), Stop>;
+    fn behind(&mut self) -> Result<(), LockAttemptError>;
 
     /// So many nodes stand before ours.
     fn stands_behind(&mut self, _nodes: usize) {}
 
     /// Nobody else holds, but the grant has to wait for a delay until then. Callers that do not wait leave here; the
     /// attempt goes on.
-    fn rests(&mut self, _until: Boot) {}
+    fn rests(&mut self, _until: BootInstant) {}
 
     /// Whether a caller may be sent on to the holder's gateway, and does not know it yet. Each question is answered
     /// once, by [`Caller::way`].
@@ -59,7 +59,7 @@ pub trait Caller {
     }
 
     /// The answer to [`Caller::asks_the_way`]; `None` if there is no gateway to send the caller to.
-    fn way(&mut self, _: Option<Way>) -> Result<(), Stop> {
+    fn way(&mut self, _: Option<HolderRoute>) -> Result<(), LockAttemptError> {
         Ok(())
     }
 

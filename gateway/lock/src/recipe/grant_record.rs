@@ -33,7 +33,7 @@ pub enum Parting {
 
 /// Why the data of a parent cannot be used as a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoRecord {
+pub enum ParseGrantRecordError {
     #[error("its record has format {0}, and this build reads up to {FORMAT}: run the build that wrote it")]
     Newer(u32),
     #[error(
@@ -67,19 +67,19 @@ impl GrantRecord {
     ///
     /// # Errors
     /// A newer build wrote it, or it is no record at all.
-    pub fn parse(data: &[u8]) -> Result<Option<Self>, NoRecord> {
+    pub fn parse(data: &[u8]) -> Result<Option<Self>, ParseGrantRecordError> {
         #[derive(Deserialize)]
-        struct Form {
+        struct RecordHeader {
             format: u32,
         }
         if data.is_empty() {
             return Ok(None);
         }
-        let garbled = |error: serde_json::Error| NoRecord::Garbled(error.to_string());
+        let garbled = |error: serde_json::Error| ParseGrantRecordError::Garbled(error.to_string());
         // The format is read first, because a newer form may have other fields.
-        let form: Form = serde_json::from_slice(data).map_err(garbled)?;
+        let form: RecordHeader = serde_json::from_slice(data).map_err(garbled)?;
         if form.format > FORMAT {
-            return Err(NoRecord::Newer(form.format));
+            return Err(ParseGrantRecordError::Newer(form.format));
         }
         serde_json::from_slice(data).map(Some).map_err(garbled)
     }
@@ -101,9 +101,9 @@ mod tests {
     #[test]
     fn what_another_build_wrote_is_not_taken_for_clean() {
         let newer = GrantRecord::parse(br#"{"format":2,"left":"well"}"#);
-        assert_eq!(newer, Err(NoRecord::Newer(2)));
+        assert_eq!(newer, Err(ParseGrantRecordError::Newer(2)));
         for garbled in [&b"x"[..], b"{}", br#"{"format":1,"state":"gone","epoch":1,"delay_ms":0}"#] {
-            assert!(matches!(GrantRecord::parse(garbled), Err(NoRecord::Garbled(_))));
+            assert!(matches!(GrantRecord::parse(garbled), Err(ParseGrantRecordError::Garbled(_))));
         }
     }
 }

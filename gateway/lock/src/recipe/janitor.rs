@@ -7,24 +7,24 @@ use fencegate_process::randomness::Guid;
 use futures_util::future::join_all;
 use tracing::{debug, warn};
 
-use super::{candidate::UNWRITTEN, layout::guid_of, saying};
+use super::{candidate::UNWRITTEN_VERSION, layout::guid_of, saying};
 use crate::session::{
-    kept_parents::KEPT_FOR,
-    link::{Failed, Fault, Link, Step},
-    live::Live,
+    kept_parents::RETENTION,
+    link::{MultiError, MultiOp, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// Removes unused parents for as long as it is polled.
-pub async fn leave_unused_parents<L: Link>(live: &Live<L>) -> Infallible {
+pub async fn leave_unused_parents<L: ZkClient>(live: &ActiveSession<L>) -> Infallible {
     /// Parents that are removed in one transaction.
     const AT_ONCE: usize = 64;
     loop {
-        tokio::time::sleep(KEPT_FOR / 2).await;
+        tokio::time::sleep(RETENTION / 2).await;
         for parents in live.registry.parents.kept.unused(live.clock.now()).chunks(AT_ONCE) {
             let steps: Vec<_> = parents.iter().map(|parent| unused(parent)).collect();
             // Noted before the answer: what this session sends from now on is sent behind this.
             parents.iter().for_each(|parent| live.registry.parents.is_gone(parent));
-            if let Err(Failed { step: Some(_), .. }) = live.link.commit(&steps).await {
+            if let Err(MultiError { step: Some(_), .. }) = live.link.commit(&steps).await {
                 // Somebody uses one of them, or has removed it.
                 drop(join_all(steps.iter().map(|step| live.link.commit(std::slice::from_ref(step)))).await);
             }
@@ -33,12 +33,12 @@ pub async fn leave_unused_parents<L: Link>(live: &Live<L>) -> Infallible {
 }
 
 /// The server refuses this if anything is below the parent, or if a record was written there.
-fn unused(path: &str) -> Step<'_> {
-    Step::Delete { path, version: Some(UNWRITTEN) }
+fn unused(path: &str) -> MultiOp<'_> {
+    MultiOp::Delete { path, version: Some(UNWRITTEN_VERSION) }
 }
 
 /// Sweeps for as long as it is polled.
-pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallible {
+pub async fn sweep_every<L: ZkClient>(live: &ActiveSession<L>, period: Duration) -> Infallible {
     loop {
         tokio::time::sleep(period).await;
         sweep(live).await;
@@ -47,7 +47,7 @@ pub async fn sweep_every<L: Link>(live: &Live<L>, period: Duration) -> Infallibl
 
 /// Lists the nodes, and looks each one up in the registry when it is about to be deleted. An attempt is registered
 /// before its create is sent, so a listed node without an entry has no owner any more.
-async fn sweep<L: Link>(live: &Live<L>) {
+async fn sweep<L: ZkClient>(live: &ActiveSession<L>) {
     // Listed from `/`, because locks of other programs can lie anywhere.
     let nodes = match live.link.ephemerals("/").await {
         Ok(nodes) => nodes,
@@ -64,7 +64,7 @@ async fn sweep<L: Link>(live: &Live<L>) {
                 Ok((says, seen))
                     if seen.owner == live.link.id() && saying::attempt(&says).is_some_and(is_forgotten) =>
                 {
-                    let steps = [Step::Delete { path: &path, version: Some(seen.version) }];
+                    let steps = [MultiOp::Delete { path: &path, version: Some(seen.version) }];
                     live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault)
                 }
                 Ok(_) | Err(_) => continue,
@@ -73,7 +73,7 @@ async fn sweep<L: Link>(live: &Live<L>) {
         match removed {
             Ok(()) => warn!(path = live.paths.shown(&path), "lock node without an owner removed"),
             // Its owner has removed it since the server made the list.
-            Err(Fault::NoNode) => {}
+            Err(ZkError::NoNode) => {}
             Err(fault) => debug!(%fault, path = live.paths.shown(&path), "left for the next sweep"),
         }
     }

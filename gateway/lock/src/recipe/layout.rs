@@ -3,8 +3,8 @@
 pub mod node_names;
 pub mod prospect;
 
-pub use node_names::{Contender, Line, guid_of, named_for, permit_of};
-pub use prospect::Prospect;
+pub use node_names::{Contender, NodeLayout, guid_of, named_for, permit_of};
+pub use prospect::QueuePosition;
 
 use fencegate_policies::plan::Mode;
 
@@ -12,7 +12,7 @@ use fencegate_process::randomness::Guid;
 
 /// The last number that we use below a parent of other programs. Their numbers cannot begin anew. At 2^31 - 1 the
 /// counter sticks: several nodes get one number, and the programs take each of them for the first.
-const MOST: u32 = (1 << 31) - (1 << 20);
+const MAX_FOREIGN_SEQUENCE: u32 = (1 << 31) - (1 << 20);
 
 impl Contender<'_> {
     /// Whether both can hold the lock at the same time.
@@ -33,10 +33,10 @@ pub enum Rank<'a> {
     Gone,
 }
 
-impl Line {
+impl NodeLayout {
     /// The last number with which a node may hold; `limit`: the one of our own layout.
     pub fn last(self, limit: u32) -> u32 {
-        if self.is_native() { limit } else { MOST }
+        if self.is_native() { limit } else { MAX_FOREIGN_SEQUENCE }
     }
 
     /// The rank of the node called `own`. A writer waits for whoever is directly before it, a reader for the nearest
@@ -134,7 +134,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    const LINE: Line = Line::Native;
+    const LINE: NodeLayout = NodeLayout::Native;
 
     use fencegate_process::randomness::SystemRandomness;
 
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn readers_of_other_programs_hold_beside_ours_and_their_writers_wait_for_both() {
         let guid = Guid::new(&SystemRandomness);
-        for line in [Line::CuratorReadWrite, Line::Kazoo] {
+        for line in [NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
             let theirs = |mode: Mode, sequence| line.numbered(Guid::new(&SystemRandomness), mode, sequence);
             let (reader, writer) = (theirs(Mode::Shared, 1), theirs(Mode::Exclusive, 3));
             let (own, after) = (line.numbered(guid, Mode::Shared, 2), line.numbered(guid, Mode::Shared, 4));
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn nobody_is_sent_on_to_another_program() {
         let guid = Guid::new(&SystemRandomness);
-        for line in [Line::CuratorMutex, Line::CuratorReadWrite, Line::Kazoo] {
+        for line in [NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
             let nodes = [line.numbered(guid, Mode::Exclusive, 1), line.numbered(guid, Mode::Exclusive, 2)];
             assert_eq!(line.alone(&nodes), None);
             assert!(line.is_contended(&nodes, &nodes[0]) && !line.may_only_look(&nodes, &nodes[0]));

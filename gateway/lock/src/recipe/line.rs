@@ -6,34 +6,34 @@ use std::future::Future;
 use fencegate_process::failpoint;
 
 use super::{
-    candidate::{Candidate, refused},
-    grant::{Caller, Stop},
+    candidate::{NodeAttempt, refused},
+    grant::{AttemptObserver, LockAttemptError},
     layout::Rank,
-    signpost::{self, Signpost},
+    signpost::{self, NodeDataResult},
 };
-use crate::not_granted::NotGranted;
+use crate::not_granted::GrantError;
 use crate::{
-    reach::Way,
-    session::link::{Fault, Link},
+    reach::HolderRoute,
+    session::link::{ZkClient, ZkError},
 };
 
-impl<L: Link> Candidate<L> {
+impl<L: ZkClient> NodeAttempt<L> {
     /// Returns when the node holds. The result says whether it had to wait.
     pub async fn stand_in_line(
         &self,
         own: &str,
         mut children: Vec<String>,
-        caller: &mut impl Caller,
-    ) -> Result<bool, Stop> {
+        caller: &mut impl AttemptObserver,
+    ) -> Result<bool, LockAttemptError> {
         let mut contended = false;
         loop {
             let rank = self.line.rank(&children, own);
             if rank != Rank::Gone && self.line.is_of_permits(&children) {
-                return Err(NotGranted::PermitsDiffer.into());
+                return Err(GrantError::PermitsDiffer.into());
             }
             let before = match rank {
                 Rank::First => return Ok(contended),
-                Rank::Gone => return Err(NotGranted::Lost.into()),
+                Rank::Gone => return Err(GrantError::Lost.into()),
                 Rank::Behind(before) => self.path(before),
             };
             contended = true;
@@ -49,18 +49,18 @@ impl<L: Link> Candidate<L> {
                 Ok(gone_or_changed) => tokio::select! {
                     () = gone_or_changed => {}
                     stop = self.left(asks, read, caller) => return Err(stop),
-                    () = self.live.over.cancelled() => return Err(NotGranted::Lost.into()),
+                    () = self.live.over.cancelled() => return Err(GrantError::Lost.into()),
                 },
-                Err(Fault::NoNode | Fault::Ambiguous(_)) => {}
+                Err(ZkError::NoNode | ZkError::Ambiguous(_)) => {}
                 Err(fault) => return Err(refused(fault).into()),
             }
             if caller.is_gone() {
-                return Err(Stop::CallerGone);
+                return Err(LockAttemptError::CallerGone);
             }
             // The event says that something changed, not that we are first; and our own node may be gone as well.
             children = tokio::select! {
                 children = self.list() => children?,
-                () = caller.gone() => return Err(Stop::CallerGone),
+                () = caller.gone() => return Err(LockAttemptError::CallerGone),
             };
         }
     }
@@ -70,9 +70,9 @@ impl<L: Link> Candidate<L> {
     async fn left(
         &self,
         asks: bool,
-        read: Option<impl Future<Output = Signpost>>,
-        caller: &mut impl Caller,
-    ) -> Stop {
+        read: Option<impl Future<Output = NodeDataResult>>,
+        caller: &mut impl AttemptObserver,
+    ) -> LockAttemptError {
         if asks {
             let way = match read {
                 Some(read) => signpost::follow(&self.live, read.await).await,
@@ -85,7 +85,7 @@ impl<L: Link> Candidate<L> {
         loop {
             caller.stirred().await;
             if caller.is_gone() {
-                return Stop::CallerGone;
+                return LockAttemptError::CallerGone;
             }
             // A caller that has come since may be sent on as well, without waiting for the node before us.
             if caller.asks_the_way()
@@ -97,18 +97,18 @@ impl<L: Link> Candidate<L> {
     }
 
     /// The way to the gateway that is first now; `None` if it cannot be reached.
-    async fn way(&self) -> Option<Way> {
+    async fn way(&self) -> Option<HolderRoute> {
         let children = self.live.link.children(&self.parent).await.ok()?;
         let first = self.path(self.line.alone(&children)?);
         signpost::follow(&self.live, self.live.link.data(&first).await).await
     }
 
     /// Waits, after the node holds, until the session is proven: before that a grant is of no use.
-    pub async fn proven(&self, caller: &mut impl Caller) -> Result<(), Stop> {
+    pub async fn proven(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
         tokio::select! {
             () = self.live.proven() => Ok(()),
-            () = caller.gone() => Err(Stop::CallerGone),
-            () = self.live.over.cancelled() => Err(NotGranted::Lost.into()),
+            () = caller.gone() => Err(LockAttemptError::CallerGone),
+            () = self.live.over.cancelled() => Err(GrantError::Lost.into()),
         }
     }
 }

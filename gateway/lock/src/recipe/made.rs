@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 /// What the answers to its creates have told one attempt of its nodes. `N`: the names in an unambiguous answer.
 #[derive(Debug)]
-pub(super) struct Made<N>(RefCell<State<N>>);
+pub(super) struct CreateTracker<N>(RefCell<State<N>>);
 
 #[derive(Debug)]
 enum State<N> {
@@ -16,13 +16,13 @@ enum State<N> {
     Named { before: u64, names: N },
 }
 
-impl<N> Default for Made<N> {
+impl<N> Default for CreateTracker<N> {
     fn default() -> Self {
         Self(RefCell::new(State::Nothing))
     }
 }
 
-impl<N: Clone> Made<N> {
+impl<N: Clone> CreateTracker<N> {
     /// A create is about to be sent. `highest`: the highest epoch that is known at this moment.
     pub(super) fn sending(&self, highest: u64) {
         let mut state = self.0.borrow_mut();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_was_known_before_the_first_create_counts_until_nothing_can_be_left_of_it() {
-        let made = Made::<String>::default();
+        let made = CreateTracker::<String>::default();
         assert_eq!((made.may_exist(), made.before()), (false, None));
         made.sending(5);
         made.sending(7);

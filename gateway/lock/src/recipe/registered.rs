@@ -4,31 +4,31 @@ use std::{cell::Cell, rc::Rc};
 
 use fencegate_process::randomness::Guid;
 
-use crate::bounds::{MOST_BYTES, OWN_BYTES};
-use crate::not_granted::NotGranted;
-use crate::session::{link::Link, live::Live};
+use crate::bounds::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES};
+use crate::not_granted::GrantError;
+use crate::session::{link::ZkClient, live::ActiveSession};
 
 /// An entry of the registry, for as long as a node of this GUID may exist.
-pub struct Registered<L: Link> {
-    live: Rc<Live<L>>,
+pub struct RegistryGuard<L: ZkClient> {
+    live: Rc<ActiveSession<L>>,
     pub guid: Guid,
     /// Set if a node may be left when this is dropped. The entry then stays, so that the janitor does not remove the
     /// node.
     stays: Cell<bool>,
 }
 
-impl<L: Link> Registered<L> {
+impl<L: ZkClient> RegistryGuard<L> {
     /// Enters nodes whose paths have `bytes` in all. Waits for room while idle tenures are given up to make some.
-    pub async fn enter(live: &Rc<Live<L>>, bytes: usize) -> Result<Self, NotGranted> {
+    pub async fn enter(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
         let registry = &live.registry;
-        while registry.bytes.get() + bytes > MOST_BYTES - OWN_BYTES {
+        while registry.bytes.get() + bytes > MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES {
             let freed = registry.freed.notified();
             if registry.make_room() == 0 {
-                return Err(NotGranted::KeyLimit("the session's lock paths have reached their bound"));
+                return Err(GrantError::KeyLimit("the session's lock paths have reached their bound"));
             }
             tokio::select! {
                 () = freed => {}
-                () = live.over.cancelled() => return Err(NotGranted::Lost),
+                () = live.over.cancelled() => return Err(GrantError::Lost),
             }
         }
         registry.bytes.set(registry.bytes.get() + bytes);
@@ -41,7 +41,7 @@ impl<L: Link> Registered<L> {
         Self::with(&self.live, known.unwrap_or_default())
     }
 
-    fn with(live: &Rc<Live<L>>, bytes: usize) -> Self {
+    fn with(live: &Rc<ActiveSession<L>>, bytes: usize) -> Self {
         let guid = Guid::new(&*live.randomness);
         live.registry.guids.borrow_mut().insert(guid, bytes);
         Self { live: live.clone(), guid, stays: Cell::new(false) }
@@ -54,7 +54,7 @@ impl<L: Link> Registered<L> {
     }
 }
 
-impl<L: Link> Drop for Registered<L> {
+impl<L: ZkClient> Drop for RegistryGuard<L> {
     fn drop(&mut self) {
         let registry = &self.live.registry;
         registry.cached.borrow_mut().remove(&self.guid);

@@ -10,39 +10,39 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::{
-    candidate::{Candidate, refused},
-    grant::{Caller, Stop},
+    candidate::{NodeAttempt, refused},
+    grant::{AttemptObserver, LockAttemptError},
 };
-use crate::not_granted::NotGranted;
-use crate::session::link::{Failed, Fault, Kind, Link, Step};
+use crate::not_granted::GrantError;
+use crate::session::link::{MultiError, MultiOp, NodeKind, ZkClient, ZkError};
 
 /// A parent whose numbers are used up.
-pub struct FullParent<'a, L> {
-    candidate: &'a Candidate<L>,
+pub struct ExhaustedParent<'a, L> {
+    candidate: &'a NodeAttempt<L>,
     /// Tells this parent from its successor: versions begin again, a czxid does not.
     czxid: i64,
 }
 
-impl<'a, L: Link> FullParent<'a, L> {
+impl<'a, L: ZkClient> ExhaustedParent<'a, L> {
     /// Call this while a node of ours is below the parent, so that it cannot be replaced meanwhile.
-    pub async fn mark(candidate: &'a Candidate<L>) -> Result<Self, NotGranted> {
+    pub async fn mark(candidate: &'a NodeAttempt<L>) -> Result<Self, GrantError> {
         match candidate.live.link.seen(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
-            Ok(None) | Err(Fault::Ambiguous(_)) => Err(NotGranted::Lost),
+            Ok(None) | Err(ZkError::Ambiguous(_)) => Err(GrantError::Lost),
             Err(fault) => Err(refused(fault)),
         }
     }
 
     /// Returns when the parent is gone or replaced, by us or somebody else. Our own node below it has to be gone
     /// before.
-    pub async fn replaced(self, caller: &mut impl Caller) -> Result<(), Stop> {
+    pub async fn replaced(self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
         let link = &self.candidate.live.link;
         loop {
             // The watch comes before the try, so that the end of a child in between is not missed.
             let changed = match link.watch_children(&self.candidate.parent).await {
                 Ok((_, changed)) => changed,
-                Err(Fault::NoNode) => return Ok(()),
-                Err(Fault::Ambiguous(_)) => {
+                Err(ZkError::NoNode) => return Ok(()),
+                Err(ZkError::Ambiguous(_)) => {
                     self.candidate.again().await?;
                     continue;
                 }
@@ -60,20 +60,20 @@ impl<'a, L: Link> FullParent<'a, L> {
                 () = changed => {}
                 // In case an event is lost.
                 () = sleep(link.timeout()) => {}
-                () = caller.gone() => return Err(Stop::CallerGone),
-                () = self.candidate.live.over.cancelled() => return Err(NotGranted::Lost.into()),
+                () = caller.gone() => return Err(LockAttemptError::CallerGone),
+                () = self.candidate.live.over.cancelled() => return Err(GrantError::Lost.into()),
             }
         }
     }
 
     /// Tries to remove the parent; true if it is gone. A removal can only hit an empty parent, so no lock is lost if it
     /// hits a successor.
-    async fn replace(&self) -> Result<bool, NotGranted> {
+    async fn replace(&self) -> Result<bool, GrantError> {
         let (link, path) = (&self.candidate.live.link, &self.candidate.parent);
         let (data, seen) = match link.data(path).await {
             Ok(read) => read,
-            Err(Fault::NoNode) => return Ok(true),
-            Err(Fault::Ambiguous(_)) => return Ok(false),
+            Err(ZkError::NoNode) => return Ok(true),
+            Err(ZkError::Ambiguous(_)) => return Ok(false),
             Err(fault) => return Err(refused(fault)),
         };
         if seen.czxid != self.czxid {
@@ -81,22 +81,22 @@ impl<'a, L: Link> FullParent<'a, L> {
         }
         if !data.is_empty() {
             // A former policy with `fencing: delay` left a grant record in this parent; it must not be lost.
-            return Err(NotGranted::KeyLimit(
+            return Err(GrantError::KeyLimit(
                 "the parent of the key keeps a record, and its numbers are used up",
             ));
         }
         let steps = [
-            Step::Delete { path, version: Some(seen.version) },
-            Step::Create { path, data: &data, kind: Kind::Container },
+            MultiOp::Delete { path, version: Some(seen.version) },
+            MultiOp::Create { path, data: &data, kind: NodeKind::Container },
         ];
         match link.commit(&steps).await {
             Ok(_) => {
                 info!(parent = shown::path(&self.candidate.live.paths.locks(), path), "full queue replaced");
                 Ok(true)
             }
-            Err(Failed { fault: Fault::NoNode | Fault::BadVersion, .. }) => Ok(true),
-            Err(Failed { fault: Fault::NotEmpty | Fault::Ambiguous(_), .. }) => Ok(false),
-            Err(Failed { fault, .. }) => Err(refused(fault)),
+            Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => Ok(true),
+            Err(MultiError { fault: ZkError::NotEmpty | ZkError::Ambiguous(_), .. }) => Ok(false),
+            Err(MultiError { fault, .. }) => Err(refused(fault)),
         }
     }
 }

@@ -17,20 +17,20 @@ use tokio::time::sleep;
 
 use super::{
     attempt::Attempt,
-    candidate::{Candidate, PAUSE, refused},
-    contested_node::{ContestedNode, Tried},
-    grant::{Caller, Grant, Stop},
-    layout::{Prospect, named_for},
+    candidate::{NodeAttempt, REFUSED_PAUSE, refused},
+    contested_node::{ContestedNode, CreateOutcome},
+    grant::{AttemptObserver, Grant, LockAttemptError},
+    layout::{QueuePosition, named_for},
 };
-use crate::not_granted::NotGranted;
+use crate::not_granted::GrantError;
 use crate::session::{
-    evidence::Evidence,
-    link::{Fault, Link, Seen, Step},
-    live::Live,
+    evidence::LockValidity,
+    link::{MultiOp, NodeStat, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// One attempt at a permit. Whatever happens, [`Semaphore::clear`] has to be the last call.
-pub struct Semaphore<L: Link> {
+pub struct SemaphoreAttempt<L: ZkClient> {
     permits: Permits,
     line: Attempt<L>,
     /// The path of our node in line, set once it is among the first.
@@ -42,55 +42,59 @@ pub struct Semaphore<L: Link> {
 /// The number of writes when a permit's node is made is random, below this. A stranger may remove our node, and another
 /// attempt may take the permit before we know. Then the versions mostly differ, and our late delete does not hit its
 /// node.
-const WRITES: u8 = 8;
+const MAX_WRITES: u8 = 8;
 
 /// Tries before a new list is read: the list may be old, and others try as well.
-const TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
-impl<L: Link> Semaphore<L> {
+impl<L: ZkClient> SemaphoreAttempt<L> {
     /// May wait for room.
-    pub async fn begin(live: &Rc<Live<L>>, key: &ResourceKey, permits: Permits) -> Result<Self, NotGranted> {
+    pub async fn begin(
+        live: &Rc<ActiveSession<L>>,
+        key: &ResourceKey,
+        permits: Permits,
+    ) -> Result<Self, GrantError> {
         if key.of_permit(permits.last()).is_none() {
-            return Err(NotGranted::KeyLimit("the keys of the permits of this one are too long"));
+            return Err(GrantError::KeyLimit("the keys of the permits of this one are too long"));
         }
         let line = Attempt::begin(live, key, &LockSite::Semaphore { permits }, Mode::Exclusive).await?;
         let longest = line.candidate.path(&named_for(permits.last())).len();
         let mut writes = [0];
         live.randomness.fill(&mut writes);
-        let node = ContestedNode::begin(&line, longest, writes[0] % WRITES).await?;
+        let node = ContestedNode::begin(&line, longest, writes[0] % MAX_WRITES).await?;
         Ok(Self { permits, line, place: OnceCell::new(), node })
     }
 
-    fn candidate(&self) -> &Candidate<L> {
+    fn candidate(&self) -> &NodeAttempt<L> {
         &self.line.candidate
     }
 
-    fn live(&self) -> &Live<L> {
+    fn live(&self) -> &ActiveSession<L> {
         &self.candidate().live
     }
 
     /// Waits in line until it is among the first, and then takes a permit.
-    pub async fn acquire(&self, caller: &mut impl Caller) -> Result<Grant, Stop> {
+    pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let (own, mut children) = self.line.stand(caller).await?;
         let place = self.place.get_or_init(|| self.candidate().path(&own));
         let mut contended = false;
         let (permit, seen) = loop {
             if caller.is_gone() {
-                return Err(Stop::CallerGone);
+                return Err(LockAttemptError::CallerGone);
             }
-            let seen = match Prospect::of(self.permits, &children, &own) {
-                Prospect::Now(free) if !free.is_empty() => match self.take(place, &free).await? {
+            let seen = match QueuePosition::of(self.permits, &children, &own) {
+                QueuePosition::Now(free) if !free.is_empty() => match self.take(place, &free).await? {
                     Some(taken) => break taken,
                     None => self.candidate().list().await?,
                 },
-                Prospect::Unlike => return Err(NotGranted::PermitsDiffer.into()),
-                Prospect::Gone => return Err(NotGranted::Lost.into()),
+                QueuePosition::PermitsDiffer => return Err(GrantError::PermitsDiffer.into()),
+                QueuePosition::Gone => return Err(GrantError::Lost.into()),
                 waits => {
                     contended = true;
                     caller.behind()?;
                     failpoint::pass("while_waiting");
                     match waits {
-                        Prospect::Behind(before) => self.wait_behind(&own, before, caller).await?,
+                        QueuePosition::Behind(before) => self.wait_behind(&own, before, caller).await?,
                         _ => self.wait_for_any(&own, caller).await?,
                     }
                 }
@@ -99,22 +103,22 @@ impl<L: Link> Semaphore<L> {
         };
         let epoch = self.node.epoch(seen)?;
         self.candidate().proven(caller).await?;
-        let evidence = Arc::new(Evidence::of(self.live().proof.clone()));
+        let evidence = Arc::new(LockValidity::of(self.live().proof.clone()));
         let nodes = [place.clone(), self.node.path().to_string()].into();
         Ok(Grant { epoch, sequence: 0, permit: Some(permit), evidence, nodes, contended })
     }
 
     /// Tries to take one of the `free` permits. `None`: others were faster, or the list was old.
-    async fn take(&self, place: &str, free: &[Permit]) -> Result<Option<(Permit, Seen)>, NotGranted> {
-        for permit in free.iter().take(TRIES) {
+    async fn take(&self, place: &str, free: &[Permit]) -> Result<Option<(Permit, NodeStat)>, GrantError> {
+        for permit in free.iter().take(MAX_TRIES) {
             let (node, number) = (self.candidate().path(&named_for(*permit)), permit.to_string());
             // This step checks that our place exists, and wakes the contender that watches it.
-            let first = Step::Set { path: place, data: number.as_bytes() };
+            let first = MultiOp::Set { path: place, data: number.as_bytes() };
             match self.node.make(self.candidate(), &node, first).await? {
-                Tried::Ours(seen) => return Ok(Some((*permit, seen))),
-                Tried::Taken(_) => {}
+                CreateOutcome::Ours(seen) => return Ok(Some((*permit, seen))),
+                CreateOutcome::Taken(_) => {}
                 // The parent is gone, and our place in line with it.
-                Tried::NoParent => return Err(NotGranted::Lost),
+                CreateOutcome::NoParent => return Err(GrantError::Lost),
             }
         }
         Ok(None)
@@ -128,18 +132,20 @@ impl<L: Link> Semaphore<L> {
         &self,
         own: &str,
         before: &str,
-        caller: &mut impl Caller,
-    ) -> Result<Vec<String>, Stop> {
+        caller: &mut impl AttemptObserver,
+    ) -> Result<Vec<String>, LockAttemptError> {
         let path = self.candidate().path(before);
         let (watched, listed) = (self.live().link.watch(&path), self.candidate().list());
         let (watched, children) = tokio::join!(watched, listed);
         let children = children?;
         match watched {
-            Ok(changed) if Prospect::of(self.permits, &children, own) == Prospect::Behind(before) => {
+            Ok(changed)
+                if QueuePosition::of(self.permits, &children, own) == QueuePosition::Behind(before) =>
+            {
                 self.until(changed, caller).await?;
             }
-            Ok(_) | Err(Fault::NoNode) => {}
-            Err(Fault::Ambiguous(_)) => self.candidate().again().await?,
+            Ok(_) | Err(ZkError::NoNode) => {}
+            Err(ZkError::Ambiguous(_)) => self.candidate().again().await?,
             Err(fault) => return Err(refused(fault).into()),
         }
         Ok(children)
@@ -147,17 +153,21 @@ impl<L: Link> Semaphore<L> {
 
     /// Returns the children when a holder may have left. The watch also fires for new contenders; that is cheap,
     /// because only one contender of a key watches the children.
-    async fn wait_for_any(&self, own: &str, caller: &mut impl Caller) -> Result<Vec<String>, Stop> {
+    async fn wait_for_any(
+        &self,
+        own: &str,
+        caller: &mut impl AttemptObserver,
+    ) -> Result<Vec<String>, LockAttemptError> {
         match self.live().link.watch_children(&self.candidate().parent).await {
             Ok((children, changed)) => {
-                let now = Prospect::of(self.permits, &children, own);
-                if now == Prospect::Next || now == Prospect::Now(Vec::new()) {
+                let now = QueuePosition::of(self.permits, &children, own);
+                if now == QueuePosition::Next || now == QueuePosition::Now(Vec::new()) {
                     self.until(changed, caller).await?;
                 }
                 Ok(children)
             }
-            Err(Fault::NoNode) => Ok(Vec::new()),
-            Err(Fault::Ambiguous(_)) => {
+            Err(ZkError::NoNode) => Ok(Vec::new()),
+            Err(ZkError::Ambiguous(_)) => {
                 self.candidate().again().await?;
                 Ok(self.candidate().list().await?)
             }
@@ -165,11 +175,15 @@ impl<L: Link> Semaphore<L> {
         }
     }
 
-    async fn until(&self, changed: L::Watch, caller: &mut impl Caller) -> Result<(), Stop> {
+    async fn until(
+        &self,
+        changed: L::Watch,
+        caller: &mut impl AttemptObserver,
+    ) -> Result<(), LockAttemptError> {
         tokio::select! {
             () = changed => Ok(()),
-            () = caller.gone() => Err(Stop::CallerGone),
-            () = self.live().over.cancelled() => Err(NotGranted::Lost.into()),
+            () = caller.gone() => Err(LockAttemptError::CallerGone),
+            () = self.live().over.cancelled() => Err(GrantError::Lost.into()),
         }
     }
 
@@ -183,25 +197,25 @@ impl<L: Link> Semaphore<L> {
             let (stands, holds, read) = tokio::join!(stands, holds, read);
             failpoint::pass("while_watching");
             let faults = [stands.as_ref().err(), holds.as_ref().err(), read.as_ref().err()];
-            if faults.contains(&Some(&Fault::Over)) {
+            if faults.contains(&Some(&ZkError::SessionEnded)) {
                 return;
             }
-            if faults.iter().flatten().any(|fault| matches!(fault, Fault::Ambiguous(_))) {
+            if faults.iter().flatten().any(|fault| matches!(fault, ZkError::Ambiguous(_))) {
                 if self.candidate().again().await.is_err() {
                     return;
                 }
                 continue;
             }
             match (stands, holds, read) {
-                (Err(Fault::NoNode), _, _) => return gone(place),
-                (_, _, Err(Fault::NoNode)) => return gone(&path),
+                (Err(ZkError::NoNode), _, _) => return gone(place),
+                (_, _, Err(ZkError::NoNode)) => return gone(&path),
                 (_, _, Ok((says, seen))) if !self.node.is_ours(&says, seen) => return gone(&path),
                 (Ok(stands), Ok(holds), Ok(_)) => tokio::select! {
                     () = stands => {}
                     () = holds => {}
                 },
                 // The server refuses the watch now, and a node may go unseen meanwhile; so try again.
-                _ => sleep(PAUSE).await,
+                _ => sleep(REFUSED_PAUSE).await,
             }
         }
     }

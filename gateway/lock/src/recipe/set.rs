@@ -15,81 +15,81 @@ use tokio::time::sleep;
 
 use super::{
     attempt::NUMBERS_USED_UP,
-    candidate::{Berth, CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
-    delayed::{self, Delayed, FirstNode, LAST_RECORDED},
-    grant::{Caller, Grant, Stop},
+    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, QueueLocation, refused},
+    delayed::{self, DelayedHandover, HolderNode, LAST_RECORDED},
+    grant::{AttemptObserver, Grant, LockAttemptError},
     layout::Rank,
-    made::Made,
-    rotate::FullParent,
+    made::CreateTracker,
+    rotate::ExhaustedParent,
 };
-use crate::not_granted::NotGranted;
-use crate::recipe::registered::Registered;
+use crate::not_granted::GrantError;
+use crate::recipe::registered::RegistryGuard;
 use crate::session::{
-    evidence::Evidence,
-    link::{Created, Failed, Fault, Kind, Link, Step},
-    live::Live,
+    evidence::LockValidity,
+    link::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// One attempt at several keys. Whatever happens, [`SetAttempt::clear`] has to be the last call.
-pub struct SetAttempt<L: Link> {
-    live: Rc<Live<L>>,
-    candidates: Vec<Candidate<L>>,
+pub struct SetAttempt<L: ZkClient> {
+    live: Rc<ActiveSession<L>>,
+    candidates: Vec<NodeAttempt<L>>,
     /// The names of its nodes, one per candidate.
-    made: Made<Vec<String>>,
+    made: CreateTracker<Vec<String>>,
     /// Present where the parents of the keys keep grant records.
-    delayed: Option<Delayed>,
-    registered: Registered<L>,
+    delayed: Option<DelayedHandover>,
+    registered: RegistryGuard<L>,
 }
 
-impl<L: Link> SetAttempt<L> {
+impl<L: ZkClient> SetAttempt<L> {
     /// `keys`: without duplicates, because two nodes for one key in a transaction would wait for each other. Each key
     /// has its own site, and so its own layout.
     pub async fn begin(
-        live: &Rc<Live<L>>,
+        live: &Rc<ActiveSession<L>>,
         keys: &[(ResourceKey, LockSite)],
         mode: Mode,
-    ) -> Result<Self, NotGranted> {
-        let at = keys.iter().map(|(key, site)| Berth::of(&live.paths, key, site));
+    ) -> Result<Self, GrantError> {
+        let at = keys.iter().map(|(key, site)| QueueLocation::of(&live.paths, key, site));
         let at = at.collect::<Result<Vec<_>, _>>()?;
-        let registered = Registered::enter(live, at.iter().map(Berth::bytes).sum()).await?;
+        let registered = RegistryGuard::enter(live, at.iter().map(QueueLocation::bytes).sum()).await?;
         let candidates =
-            at.iter().map(|at| Candidate::new(live.clone(), at, registered.guid, mode)).collect();
-        Ok(Self { live: live.clone(), candidates, made: Made::default(), delayed: None, registered })
+            at.iter().map(|at| NodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
+        Ok(Self { live: live.clone(), candidates, made: CreateTracker::default(), delayed: None, registered })
     }
 
     /// For keys where nobody compares tokens: our requests may go on for `delay` after we are gone.
     pub fn delayed(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
-            self.candidates.iter_mut().for_each(Candidate::keeps_record);
-            self.delayed = Some(Delayed::by(delay));
+            self.candidates.iter_mut().for_each(NodeAttempt::keeps_record);
+            self.delayed = Some(DelayedHandover::by(delay));
         }
         self
     }
 
     /// Says that all requests under these nodes are over.
     pub fn all_known(&self) {
-        self.delayed.iter().for_each(Delayed::all_known);
+        self.delayed.iter().for_each(DelayedHandover::all_known);
     }
 
-    pub fn candidates(&self) -> &[Candidate<L>] {
+    pub fn candidates(&self) -> &[NodeAttempt<L>] {
         &self.candidates
     }
 
     /// Makes all nodes and waits until each of them holds.
-    pub async fn acquire(&self, caller: &mut impl Caller) -> Result<Grant, Stop> {
+    pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
         let nodes = self.create().await?;
         let first = &nodes.first().expect("a set has at least one key").seen;
         if nodes.iter().any(|node| node.seen.owner != self.live.link.id()) {
             self.live.over.cancel();
         }
         if self.live.over.is_cancelled() || nodes.iter().any(|node| node.seen.czxid != first.czxid) {
-            return Err(NotGranted::Lost.into());
+            return Err(GrantError::Lost.into());
         }
         // Compared now and not after the wait: later grants to others are larger by right.
         let before = self.made.before().expect("nodes that were found are those whose create was sent");
         let epoch = self.live.epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
-        let last = |candidate: &Candidate<L>| match self.delayed {
+        let last = |candidate: &NodeAttempt<L>| match self.delayed {
             Some(_) => LAST_RECORDED,
             None => candidate.line.last(limit),
         };
@@ -99,15 +99,15 @@ impl<L: Link> SetAttempt<L> {
             .map(|(candidate, _)| candidate)
             .collect();
         if full.iter().any(|candidate| self.delayed.is_some() || !candidate.line.is_native()) {
-            return Err(NotGranted::KeyLimit(NUMBERS_USED_UP).into());
+            return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
         if !full.is_empty() {
-            let marked = join_all(full.iter().map(|candidate| FullParent::mark(candidate))).await;
+            let marked = join_all(full.iter().map(|candidate| ExhaustedParent::mark(candidate))).await;
             self.clear().await;
             for marked in marked {
                 marked?.replaced(caller).await?;
             }
-            return Err(NotGranted::Lost.into());
+            return Err(GrantError::Lost.into());
         }
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
             self.live.metrics.sequence(candidate.sequence(&node.name));
@@ -120,25 +120,25 @@ impl<L: Link> SetAttempt<L> {
         // A node that is first stays first, but a stranger may have removed it while we waited at another key.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
             if candidate.line.rank(&candidate.list().await?, &node.name) != Rank::First {
-                return Err(NotGranted::Lost.into());
+                return Err(GrantError::Lost.into());
             }
         }
         if let Some(delayed) = &self.delayed {
             let held = self.candidates.iter().zip(&nodes);
             let held: Vec<_> =
-                held.map(|(candidate, node)| FirstNode { candidate, name: &node.name }).collect();
+                held.map(|(candidate, node)| HolderNode { candidate, name: &node.name }).collect();
             delayed.take_over(&held, epoch, caller).await?;
         }
         self.candidates.first().expect("a set has at least one key").proven(caller).await?;
-        self.delayed.iter().for_each(Delayed::in_use);
-        let evidence = Arc::new(Evidence::of(self.live.proof.clone()));
+        self.delayed.iter().for_each(DelayedHandover::in_use);
+        let evidence = Arc::new(LockValidity::of(self.live.proof.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
         Ok(Grant { epoch, sequence: 0, permit: None, evidence, nodes, contended })
     }
 
     /// Makes the nodes. If that fails, the parents that were made for them in any round are removed again.
-    async fn create(&self) -> Result<Vec<Node>, NotGranted> {
+    async fn create(&self) -> Result<Vec<LockNode>, GrantError> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
         if created.is_err() {
@@ -148,9 +148,9 @@ impl<L: Link> SetAttempt<L> {
     }
 
     /// `made`: the candidates for which we have made the parent.
-    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<Node>, NotGranted> {
-        let requested: Vec<_> = self.candidates.iter().map(Candidate::requested).collect();
-        let node = |path| Step::Create { path, data: b"", kind: Kind::EphemeralSequential };
+    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<LockNode>, GrantError> {
+        let requested: Vec<_> = self.candidates.iter().map(NodeAttempt::requested).collect();
+        let node = |path| MultiOp::Create { path, data: b"", kind: NodeKind::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
         let mut missing =
             !self.candidates.iter().all(|candidate| self.live.registry.parents.expects(&candidate.parent));
@@ -177,36 +177,36 @@ impl<L: Link> SetAttempt<L> {
                         return Ok(nodes);
                     }
                 }
-                Err(Failed { fault: Fault::NoNode, .. }) => {
+                Err(MultiError { fault: ZkError::NoNode, .. }) => {
                     self.made.nothing();
                     missing = true;
                     self.create_all_above(parents).await?;
                 }
-                Err(Failed { fault: Fault::Ambiguous(_), .. }) => {
+                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
                     if let Some(nodes) = self.recover().await? {
                         return Ok(nodes);
                     }
                 }
-                Err(Failed { fault, .. }) => {
+                Err(MultiError { fault, .. }) => {
                     self.made.nothing();
                     return Err(refused(fault));
                 }
             }
         }
-        Err(NotGranted::Service("the lock nodes could not be made: a parent came and went".into()))
+        Err(GrantError::Service("the lock nodes could not be made: a parent came and went".into()))
     }
 
     /// Reads the nodes, because servers before 3.9 answer creates in a transaction without their czxid. `None`: an
     /// answer was lost.
-    async fn read(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<Node>>, NotGranted> {
+    async fn read(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<LockNode>>, GrantError> {
         let mut nodes = Vec::with_capacity(paths.len());
         for path in paths.into_iter().flatten() {
             match self.live.link.seen(&path).await {
                 Ok(Some(seen)) => {
                     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-                    nodes.push(Node { name, seen });
+                    nodes.push(LockNode { name, seen });
                 }
-                Ok(None) | Err(Fault::Ambiguous(_)) => return Ok(None),
+                Ok(None) | Err(ZkError::Ambiguous(_)) => return Ok(None),
                 Err(fault) => return Err(refused(fault)),
             }
         }
@@ -216,7 +216,7 @@ impl<L: Link> SetAttempt<L> {
     /// Finds out whether the nodes were made, after a lost answer. One transaction makes them, so each key has our node
     /// or none has, unless a stranger removed one. `None`: no key has a node of ours, and only then may the create be
     /// sent again.
-    async fn recover(&self) -> Result<Option<Vec<Node>>, NotGranted> {
+    async fn recover(&self) -> Result<Option<Vec<LockNode>>, GrantError> {
         let mut nodes = Vec::with_capacity(self.candidates.len());
         for candidate in &self.candidates {
             nodes.extend(candidate.recover().await?.map(|(node, _)| node));
@@ -224,18 +224,18 @@ impl<L: Link> SetAttempt<L> {
         match nodes.len() {
             0 => Ok(None),
             all if all == self.candidates.len() => Ok(Some(nodes)),
-            _ => Err(NotGranted::Lost),
+            _ => Err(GrantError::Lost),
         }
     }
 
     /// Asks for all parents at once; most are there.
-    fn parents(&self) -> impl Future<Output = Vec<Result<Created, Fault>>> {
+    fn parents(&self) -> impl Future<Output = Vec<Result<CreatedNode, ZkError>>> {
         let sent = self.candidates.iter().map(|candidate| {
             // Parents of other programs' locks are made only when they are found missing.
             let (record, kind) = candidate.above();
             let ours = candidate.line.is_native();
             let sent = ours.then(|| self.live.link.create(&candidate.parent, record, kind));
-            async { OptionFuture::from(sent).await.unwrap_or(Err(Fault::NoNode)) }
+            async { OptionFuture::from(sent).await.unwrap_or(Err(ZkError::NoNode)) }
         });
         // Requests are sent when their method is called, so all of these are sent before the next call.
         join_all(sent.collect::<Vec<_>>())
@@ -257,11 +257,11 @@ impl<L: Link> SetAttempt<L> {
     }
 
     /// Makes the nodes above each parent that could not be made for want of them.
-    async fn create_all_above(&self, parents: Vec<Result<Created, Fault>>) -> Result<(), NotGranted> {
+    async fn create_all_above(&self, parents: Vec<Result<CreatedNode, ZkError>>) -> Result<(), GrantError> {
         for (candidate, made) in self.candidates.iter().zip(parents) {
             match made {
-                Ok(_) | Err(Fault::NodeExists | Fault::Ambiguous(_)) => {}
-                Err(Fault::NoNode) => candidate.create_above().await?,
+                Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
+                Err(ZkError::NoNode) => candidate.create_above().await?,
                 Err(fault) => return Err(refused(fault)),
             }
         }
@@ -287,13 +287,13 @@ impl<L: Link> SetAttempt<L> {
                 join_all(self.candidates.iter().zip(&names).map(|(candidate, name)| candidate.remove(name)))
                     .await,
             ),
-            None => drop(join_all(self.candidates.iter().map(Candidate::purge)).await),
+            None => drop(join_all(self.candidates.iter().map(NodeAttempt::purge)).await),
         }
         self.made.nothing();
     }
 }
 
-impl<L: Link> Drop for SetAttempt<L> {
+impl<L: ZkClient> Drop for SetAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the nodes may still hold.

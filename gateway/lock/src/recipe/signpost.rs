@@ -5,20 +5,20 @@
 //! is asked checks by itself whether it keeps the key.
 
 use crate::{
-    reach::Way,
+    reach::HolderRoute,
     session::{
-        link::{Fault, Link, Seen},
-        live::Live,
-        member::{Member, gateway_of},
+        link::{NodeStat, ZkClient, ZkError},
+        live::ActiveSession,
+        member::{MemberRecord, gateway_of},
         paths::Paths,
     },
 };
 
 /// The answer to the read of a lock node.
-pub type Signpost = Result<(Vec<u8>, Seen), Fault>;
+pub type NodeDataResult = Result<(Vec<u8>, NodeStat), ZkError>;
 
 /// Follows a lock node to its gateway; `None` if that is this process, or has no address for others.
-pub async fn follow<L: Link>(live: &Live<L>, read: Signpost) -> Option<Way> {
+pub async fn follow<L: ZkClient>(live: &ActiveSession<L>, read: NodeDataResult) -> Option<HolderRoute> {
     let (says, seen) = read.ok()?;
     let member = std::str::from_utf8(&says).ok()?;
     let gateway = gateway_of(member);
@@ -28,10 +28,10 @@ pub async fn follow<L: Link>(live: &Live<L>, read: Signpost) -> Option<Way> {
         return None;
     }
     let (data, _) = live.link.data(&path).await.ok()?;
-    let reach = serde_json::from_slice::<Member>(&data).ok()?.peer?;
+    let reach = serde_json::from_slice::<MemberRecord>(&data).ok()?.peer?;
     // Each process has one pass, so this also finds nodes of an earlier session of this process.
     let ours = live.reach.as_ref().is_some_and(|ours| ours.pass == reach.pass);
-    (!ours).then(|| Way {
+    (!ours).then(|| HolderRoute {
         gateway: gateway.into(),
         member: member.into(),
         address: reach.address.into(),

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use futures_util::future::join_all;
 
 use super::{
-    link::{Fault, Link},
-    zookeeper::Session,
+    link::{ZkClient, ZkError},
+    zookeeper::ZkSession,
 };
 
 /// What was done.
 #[derive(Debug, Default)]
-pub struct Applied {
+pub struct AclReport {
     /// The number of nodes that have the new ACL.
     pub nodes: usize,
     /// Nodes that we may not change, and all below them, were left as they are.
@@ -25,8 +25,8 @@ const TOGETHER: usize = 64;
 ///
 /// # Errors
 /// Some nodes may not have the new ACL yet: repeat.
-pub async fn apply(link: &Session, root: &str) -> Result<Applied, Fault> {
-    let mut applied = Applied::default();
+pub async fn apply(link: &ZkSession, root: &str) -> Result<AclReport, ZkError> {
+    let mut applied = AclReport::default();
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() {
         let some: Vec<String> = left.drain(..left.len().min(TOGETHER)).collect();
@@ -43,8 +43,8 @@ pub async fn apply(link: &Session, root: &str) -> Result<Applied, Fault> {
                     left.extend(children.into_iter().map(|child| format!("{path}/{child}")));
                 }
                 // It went meanwhile.
-                Err(Fault::NoNode) if path != root => {}
-                Err(Fault::Denied(_)) if path != root => applied.closed_to_us.push(path.clone()),
+                Err(ZkError::NoNode) if path != root => {}
+                Err(ZkError::Denied(_)) if path != root => applied.closed_to_us.push(path.clone()),
                 Err(fault) => return Err(fault),
             }
         }

@@ -7,16 +7,16 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::link::{Failed, Kind, Seen, Step};
+use super::link::{MultiError, MultiOp, NodeKind, NodeStat};
 
 /// A key's first node, and its parent, made in one transaction. The node's number is 0, and nobody else can be below
 /// the parent.
 #[derive(Debug)]
-pub struct NewKey {
+pub struct CreateWithParent {
     pub parent: String,
     /// The data of the parent; `kind` says how long the parent stays.
     pub record: Vec<u8>,
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// The server appends the number.
     pub requested: String,
     /// The path that the node will have.
@@ -26,7 +26,7 @@ pub struct NewKey {
 
 /// A node below a parent that is there, see [`super::kept_parents`].
 #[derive(Debug)]
-pub struct NextNode {
+pub struct CreateChild {
     pub parent: String,
     /// The server appends the number.
     pub requested: String,
@@ -37,14 +37,14 @@ pub struct NextNode {
 
 /// A node that is removed while its parent stays.
 #[derive(Debug)]
-pub struct LeftNode {
+pub struct DeleteChild {
     pub path: String,
     pub parent: String,
 }
 
 /// A key's last node, which is removed together with the parent. The server refuses this if somebody else has come.
 #[derive(Debug)]
-pub struct LeftKey {
+pub struct DeleteWithParent {
     pub path: String,
     pub parent: String,
     /// The version of the parent.
@@ -52,18 +52,18 @@ pub struct LeftKey {
 }
 
 #[derive(Debug)]
-pub(super) enum Part {
-    First(NewKey),
-    Next(NextNode),
-    Off(LeftNode),
-    Last(LeftKey),
+pub(super) enum BatchOp {
+    CreateWithParent(CreateWithParent),
+    CreateChild(CreateChild),
+    DeleteChild(DeleteChild),
+    DeleteWithParent(DeleteWithParent),
 }
 
 /// What is known of a part that was done.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Done {
+pub(super) struct OpResult {
     /// One of the nodes that its transaction made.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<NodeStat>,
     /// The path of the node that the part made.
     pub(super) made: Option<String>,
     /// All nodes below the parent of a [`NextNode`], seen when that node was there; `None` if they could not be read.
@@ -71,14 +71,14 @@ pub(super) struct Done {
 }
 
 /// One part, and the caller that waits for its answer.
-pub(super) struct Queued {
-    pub(super) part: Part,
-    pub(super) answer: oneshot::Sender<Result<Done, Failed>>,
+pub(super) struct PendingOp {
+    pub(super) part: BatchOp,
+    pub(super) answer: oneshot::Sender<Result<OpResult, MultiError>>,
     pub(super) number: u64,
 }
 
-pub struct Collected {
-    pub(super) waiting: RefCell<VecDeque<Queued>>,
+pub struct BatchQueue {
+    pub(super) waiting: RefCell<VecDeque<PendingOp>>,
     /// How many shared transactions are under way.
     pub(super) under_way: Cell<usize>,
     /// The numbers of the parts that are not answered yet.
@@ -94,7 +94,7 @@ pub struct Collected {
 /// Bytes of an ACL entry, without its name.
 const PER_IDENTITY: usize = 16;
 
-impl Collected {
+impl BatchQueue {
     /// `identities`: those named in the ACL of each node, beside ourselves.
     pub(super) fn with(identities: &[String]) -> Self {
         Self {
@@ -116,19 +116,19 @@ const MOST_BYTES: usize = 128 * 1024;
 /// The room never goes below this: with single parts we could not learn that sharing works again.
 const LEAST_PARTS: usize = 2;
 
-impl Part {
-    pub(super) fn add_to<'a>(&'a self, steps: &mut Vec<Step<'a>>) {
-        let node = |path, data| Step::Create { path, data, kind: Kind::EphemeralSequential };
+impl BatchOp {
+    pub(super) fn add_to<'a>(&'a self, steps: &mut Vec<MultiOp<'a>>) {
+        let node = |path, data| MultiOp::Create { path, data, kind: NodeKind::EphemeralSequential };
         match self {
-            Self::First(first) => steps.extend([
-                Step::Create { path: &first.parent, data: &first.record, kind: first.kind },
+            Self::CreateWithParent(first) => steps.extend([
+                MultiOp::Create { path: &first.parent, data: &first.record, kind: first.kind },
                 node(&first.requested, &first.says),
             ]),
-            Self::Next(next) => steps.push(node(&next.requested, &next.says)),
-            Self::Off(off) => steps.push(Step::Delete { path: &off.path, version: None }),
-            Self::Last(last) => steps.extend([
-                Step::Delete { path: &last.path, version: None },
-                Step::Delete { path: &last.parent, version: Some(last.version) },
+            Self::CreateChild(next) => steps.push(node(&next.requested, &next.says)),
+            Self::DeleteChild(off) => steps.push(MultiOp::Delete { path: &off.path, version: None }),
+            Self::DeleteWithParent(last) => steps.extend([
+                MultiOp::Delete { path: &last.path, version: None },
+                MultiOp::Delete { path: &last.parent, version: Some(last.version) },
             ]),
         }
     }
@@ -136,52 +136,52 @@ impl Part {
     /// How many steps it adds to a transaction. The last of them makes its node, if it makes one.
     pub(super) fn steps(&self) -> usize {
         match self {
-            Self::First(_) | Self::Last(_) => 2,
-            Self::Next(_) | Self::Off(_) => 1,
+            Self::CreateWithParent(_) | Self::DeleteWithParent(_) => 2,
+            Self::CreateChild(_) | Self::DeleteChild(_) => 1,
         }
     }
 
     pub(super) fn parent(&self) -> &str {
         match self {
-            Self::First(NewKey { parent, .. })
-            | Self::Next(NextNode { parent, .. })
-            | Self::Off(LeftNode { parent, .. })
-            | Self::Last(LeftKey { parent, .. }) => parent,
+            Self::CreateWithParent(CreateWithParent { parent, .. })
+            | Self::CreateChild(CreateChild { parent, .. })
+            | Self::DeleteChild(DeleteChild { parent, .. })
+            | Self::DeleteWithParent(DeleteWithParent { parent, .. }) => parent,
         }
     }
 
     /// The expected path of the node that it makes.
     pub(super) fn makes(&self) -> Option<&str> {
         match self {
-            Self::First(first) => Some(&first.path),
-            Self::Next(next) => Some(&next.expected),
-            Self::Off(_) | Self::Last(_) => None,
+            Self::CreateWithParent(first) => Some(&first.path),
+            Self::CreateChild(next) => Some(&next.expected),
+            Self::DeleteChild(_) | Self::DeleteWithParent(_) => None,
         }
     }
 
     /// The parent whose nodes have to be listed behind it.
     pub(super) fn lists(&self) -> Option<&str> {
         match self {
-            Self::Next(next) => Some(&next.parent),
-            Self::First(_) | Self::Off(_) | Self::Last(_) => None,
+            Self::CreateChild(next) => Some(&next.parent),
+            Self::CreateWithParent(_) | Self::DeleteChild(_) | Self::DeleteWithParent(_) => None,
         }
     }
 
     /// `acl`: of each node that is made.
     pub(super) fn bytes(&self, acl: usize) -> usize {
         match self {
-            Self::First(first) => {
+            Self::CreateWithParent(first) => {
                 let names = first.parent.len() + first.requested.len();
                 names + first.record.len() + first.says.len() + 2 * acl
             }
-            Self::Next(next) => next.parent.len() + next.requested.len() + next.says.len() + acl,
-            Self::Off(off) => off.path.len(),
-            Self::Last(last) => last.path.len() + last.parent.len(),
+            Self::CreateChild(next) => next.parent.len() + next.requested.len() + next.says.len() + acl,
+            Self::DeleteChild(off) => off.path.len(),
+            Self::DeleteWithParent(last) => last.path.len() + last.parent.len(),
         }
     }
 }
 
-impl Collected {
+impl BatchQueue {
     /// Returns when every part that was asked for until now is answered. Before that a list of nodes may miss one.
     pub async fn settled(&self) {
         let until = self.next.get();
@@ -206,7 +206,7 @@ impl Collected {
     }
 
     /// What is sent next.
-    pub(super) fn take(&self) -> Vec<Queued> {
+    pub(super) fn take(&self) -> Vec<PendingOp> {
         let mut waiting = self.waiting.borrow_mut();
         let mut bytes = 0;
         let fit = waiting.iter().take(MOST_PARTS).take_while(|asked| {
@@ -217,7 +217,7 @@ impl Collected {
         waiting.drain(..fit).collect()
     }
 
-    pub(super) fn tell(&self, asked: Queued, told: Result<Done, Failed>) {
+    pub(super) fn tell(&self, asked: PendingOp, told: Result<OpResult, MultiError>) {
         self.open.borrow_mut().remove(&asked.number);
         // This fails if the caller has gone; it then looks for its nodes by itself.
         asked.answer.send(told).ok();
@@ -228,14 +228,18 @@ impl Collected {
 mod tests {
     use super::*;
 
-    fn asked(bytes: usize) -> Queued {
-        let part = Part::Last(LeftKey { path: "x".repeat(bytes), parent: String::new(), version: 0 });
-        Queued { part, answer: oneshot::channel().0, number: 0 }
+    fn asked(bytes: usize) -> PendingOp {
+        let part = BatchOp::DeleteWithParent(DeleteWithParent {
+            path: "x".repeat(bytes),
+            parent: String::new(),
+            version: 0,
+        });
+        PendingOp { part, answer: oneshot::channel().0, number: 0 }
     }
 
     #[test]
     fn what_is_sent_at_a_time_is_bounded_and_never_nothing() {
-        let collected = Collected::with(&[]);
+        let collected = BatchQueue::with(&[]);
         let sizes = [MOST_BYTES + 1, MOST_BYTES - 1, 1, 1].into_iter().chain([1; MOST_PARTS]);
         collected.waiting.borrow_mut().extend(sizes.map(asked));
         let taken = std::iter::from_fn(|| Some(collected.take().len())).take_while(|taken| *taken > 0);
@@ -244,17 +248,17 @@ mod tests {
 
     #[test]
     fn whoever_is_named_in_an_acl_counts_with_each_node() {
-        let collected = Collected::with(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
+        let collected = BatchQueue::with(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
         for _ in 0..4 {
-            let part = Part::First(NewKey {
+            let part = BatchOp::CreateWithParent(CreateWithParent {
                 parent: "/a".into(),
                 record: Vec::new(),
-                kind: Kind::Container,
+                kind: NodeKind::Container,
                 requested: "/a/b-".into(),
                 path: "/a/b-0000000000".into(),
                 says: [].into(),
             });
-            collected.waiting.borrow_mut().push_back(Queued {
+            collected.waiting.borrow_mut().push_back(PendingOp {
                 part,
                 answer: oneshot::channel().0,
                 number: 0,
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn refusals_leave_less_room_and_successes_more() {
-        let collected = Collected::with(&[]);
+        let collected = BatchQueue::with(&[]);
         (0..10).for_each(|_| collected.learns(false));
         assert_eq!(collected.room(), LEAST_PARTS);
         (0..3).for_each(|_| collected.learns(true));

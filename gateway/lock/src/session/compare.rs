@@ -7,10 +7,10 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use super::{
-    link::{Fault, Link},
-    live::Live,
-    member::{Member, gateway_of},
-    settings::Settings,
+    link::{ZkClient, ZkError},
+    live::ActiveSession,
+    member::{MemberRecord, gateway_of},
+    settings::SessionSettings,
 };
 
 /// How often a session asks whether it is time to look.
@@ -20,9 +20,9 @@ const TICK: Duration = Duration::from_secs(1);
 const MOST: usize = 4096;
 
 /// Looks for as long as it is polled. Reads only. `told` hears after each look how many gateways lock other keys.
-pub(crate) async fn watch<L: Link>(
-    live: &Live<L>,
-    settings: &Settings,
+pub(crate) async fn watch<L: ZkClient>(
+    live: &ActiveSession<L>,
+    settings: &SessionSettings,
     every: Duration,
     told: impl Fn(usize),
 ) -> Infallible {
@@ -44,7 +44,10 @@ pub(crate) async fn watch<L: Link>(
     }
 }
 
-async fn unlike<L: Link>(live: &Live<L>, settings: &Settings) -> Result<BTreeSet<String>, Fault> {
+async fn unlike<L: ZkClient>(
+    live: &ActiveSession<L>,
+    settings: &SessionSettings,
+) -> Result<BTreeSet<String>, ZkError> {
     let folder = live.paths.members();
     let nodes = live.link.children(&folder).await?;
     let paths = nodes.iter().take(MOST).map(|node| format!("{folder}/{node}")).collect();
@@ -61,5 +64,5 @@ async fn unlike<L: Link>(live: &Live<L>, settings: &Settings) -> Result<BTreeSet
 
 /// `None` for what is no member's data.
 fn plan_of(data: &[u8]) -> Option<String> {
-    serde_json::from_slice::<Member>(data).ok().map(|member| member.plan)
+    serde_json::from_slice::<MemberRecord>(data).ok().map(|member| member.plan)
 }

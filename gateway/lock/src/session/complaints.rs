@@ -12,22 +12,22 @@ use std::{
 
 /// The reasons that were logged, and when. Several sessions may find different reasons in turns.
 #[derive(Debug, Default)]
-pub struct Complaints {
+pub struct LogDedup {
     said: Mutex<BTreeMap<String, Instant>>,
     /// A session checks who may write the nodes, or has done so.
     audited: AtomicBool,
 }
 
 /// The right to do that check. If it is dropped before [`Claim::done`], another session may do the check.
-pub struct Claim<'c>(Option<&'c AtomicBool>);
+pub struct AuditClaim<'c>(Option<&'c AtomicBool>);
 
-impl Claim<'_> {
+impl AuditClaim<'_> {
     pub fn done(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for AuditClaim<'_> {
     fn drop(&mut self) {
         if let Some(audited) = self.0 {
             audited.store(false, Ordering::Release);
@@ -36,12 +36,12 @@ impl Drop for Claim<'_> {
 }
 
 /// A lasting reason is logged again after this time, so that people need not look far back in the log.
-const REMIND: Duration = Duration::from_secs(30);
+const REPEAT_AFTER: Duration = Duration::from_secs(30);
 
 /// More reasons than a process has at once. Without a bound, texts that differ each time would fill the memory.
-const MOST: usize = 64;
+const MAX_REASONS: usize = 64;
 
-impl Complaints {
+impl LogDedup {
     /// Whether `why` has to be logged: it was not yet, or long ago. If so, it counts as logged from now on.
     pub fn is_news(&self, why: &str) -> bool {
         self.is_news_at(why, Instant::now())
@@ -49,11 +49,11 @@ impl Complaints {
 
     fn is_news_at(&self, why: &str, now: Instant) -> bool {
         let mut said = self.said();
-        said.retain(|_, at| now.saturating_duration_since(*at) < REMIND);
+        said.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
         if said.contains_key(why) {
             return false;
         }
-        if said.len() >= MOST {
+        if said.len() >= MAX_REASONS {
             let oldest = said.iter().min_by_key(|(_, at)| **at).map(|(why, _)| why.clone());
             oldest.map(|why| said.remove(&why));
         }
@@ -62,9 +62,9 @@ impl Complaints {
     }
 
     /// Gives the claim to one caller only.
-    pub fn audits(&self) -> Option<Claim<'_>> {
+    pub fn audits(&self) -> Option<AuditClaim<'_>> {
         let mine = self.audited.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
-        mine.is_ok().then_some(Claim(Some(&self.audited)))
+        mine.is_ok().then_some(AuditClaim(Some(&self.audited)))
     }
 
     /// The trouble is over: the same reasons are news when they come again.
@@ -83,17 +83,17 @@ mod tests {
 
     #[test]
     fn what_was_said_is_not_said_again_until_it_ends_or_was_long_ago() {
-        let (complaints, now) = (Complaints::default(), Instant::now());
+        let (complaints, now) = (LogDedup::default(), Instant::now());
         assert!(complaints.is_news_at("away", now));
-        assert!(!complaints.is_news_at("away", now + REMIND / 2));
-        assert!(complaints.is_news_at("away", now + REMIND));
+        assert!(!complaints.is_news_at("away", now + REPEAT_AFTER / 2));
+        assert!(complaints.is_news_at("away", now + REPEAT_AFTER));
         complaints.forget();
-        assert!(complaints.is_news_at("away", now + REMIND));
+        assert!(complaints.is_news_at("away", now + REPEAT_AFTER));
     }
 
     #[test]
     fn one_session_looks_for_all_and_another_one_where_it_could_not() {
-        let complaints = Complaints::default();
+        let complaints = LogDedup::default();
         let claim = complaints.audits().expect("the first one");
         assert!(complaints.audits().is_none());
         drop(claim);
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn sessions_with_different_reasons_do_not_make_each_other_news() {
-        let (complaints, now) = (Complaints::default(), Instant::now());
-        let said = (0..REMIND.as_secs()).map(|second| {
+        let (complaints, now) = (LogDedup::default(), Instant::now());
+        let said = (0..REPEAT_AFTER.as_secs()).map(|second| {
             let now = now + Duration::from_secs(second);
             [complaints.is_news_at("away", now), complaints.is_news_at("refused", now)]
         });
@@ -113,14 +113,14 @@ mod tests {
 
     #[test]
     fn no_more_is_remembered_than_a_process_finds_out_at_once() {
-        let (complaints, now) = (Complaints::default(), Instant::now());
+        let (complaints, now) = (LogDedup::default(), Instant::now());
         for number in 0..1000 {
             assert!(complaints.is_news_at(&number.to_string(), now + Duration::from_millis(number)));
         }
-        assert_eq!(complaints.said().len(), MOST);
+        assert_eq!(complaints.said().len(), MAX_REASONS);
         let now = now + Duration::from_secs(1);
         assert!(!complaints.is_news_at("999", now), "the latest are kept");
-        assert!(complaints.is_news_at("after all", now + REMIND));
+        assert!(complaints.is_news_at("after all", now + REPEAT_AFTER));
         assert_eq!(complaints.said().len(), 1, "what is long ago is forgotten");
     }
 }

@@ -11,8 +11,8 @@ use std::{
 
 use fencegate_policies::{host::CanonicalHost, plan};
 use fencegate_process::{
-    client_tls::{BadTls, SYSTEM_ROOTS, config, stamps},
-    pem::{self, BadPem, Secrecy, Stamp, not_after},
+    client_tls::{ClientTlsError, SYSTEM_ROOTS, config, stamps},
+    pem::{self, FileSecrecy, FileVersion, PemError, not_after},
     said::causes,
 };
 use rustls::{ClientConfig, pki_types::ServerName};
@@ -24,29 +24,29 @@ use crate::metrics::SessionMetrics;
 /// Shared by all sessions of a process. An open connection keeps the certificate that it was made with; each new
 /// connection, also a reconnect, uses what the files said last.
 pub struct Credentials {
-    tls: plan::Tls,
+    tls: plan::ClientTls,
     /// Used by the client library for its connections.
     certificates: TlsDynamicCerts,
-    looked: Mutex<LastLook>,
+    looked: Mutex<LoadedTlsFiles>,
 }
 
 /// The state of the files at the last look.
-struct LastLook {
-    seen: Vec<Option<Stamp>>,
+struct LoadedTlsFiles {
+    seen: Vec<Option<FileVersion>>,
     /// The configuration that the library uses, kept for our own handshake that finds out why the library fails.
     config: Arc<ClientConfig>,
     /// When the certificate that we show is no longer valid, in seconds since 1970.
     until: Option<u64>,
     /// Set if the files could not be used. It is logged if the next look finds the same, because two files are never
     /// replaced at the same moment.
-    bad: Option<BadCredentials>,
+    bad: Option<CredentialsError>,
 }
 
 /// Why TLS cannot be spoken with ZooKeeper. Quotes nothing of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum BadCredentials {
+pub enum CredentialsError {
     #[error(transparent)]
-    Tls(#[from] BadTls),
+    Tls(#[from] ClientTlsError),
     #[error("{path} cannot be used with ZooKeeper: {why}")]
     Content { path: PathBuf, why: String },
     #[error("`{server}` has no host that can stand in a certificate")]
@@ -55,8 +55,8 @@ pub enum BadCredentials {
     Thread(#[from] io::Error),
 }
 
-impl From<BadPem> for BadCredentials {
-    fn from(bad: BadPem) -> Self {
+impl From<PemError> for CredentialsError {
+    fn from(bad: PemError) -> Self {
         Self::Tls(bad.into())
     }
 }
@@ -64,14 +64,14 @@ impl From<BadPem> for BadCredentials {
 impl Credentials {
     /// # Errors
     /// The files cannot be used, or a server has no name that a certificate can have: the client library would panic.
-    pub(super) fn open(tls: &plan::Tls, servers: &[String]) -> Result<Arc<Self>, BadCredentials> {
+    pub(super) fn open(tls: &plan::ClientTls, servers: &[String]) -> Result<Arc<Self>, CredentialsError> {
         if let Some(server) = servers.iter().find(|server| name_of(server).is_none()) {
-            return Err(BadCredentials::Name { server: server.clone() });
+            return Err(CredentialsError::Name { server: server.clone() });
         }
         // The time stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = stamps(tls);
         let (config, certificates) = read(tls)?;
-        let looked = LastLook { seen, config: Arc::new(config), until: until(tls), bad: None };
+        let looked = LoadedTlsFiles { seen, config: Arc::new(config), until: until(tls), bad: None };
         let certificates = TlsDynamicCerts::new(certificates);
         Ok(Arc::new(Self { tls: tls.clone(), certificates, looked: Mutex::new(looked) }))
     }
@@ -80,7 +80,7 @@ impl Credentials {
     ///
     /// # Errors
     /// No thread could be started.
-    pub(super) fn follow(self: &Arc<Self>, metrics: SessionMetrics) -> Result<(), BadCredentials> {
+    pub(super) fn follow(self: &Arc<Self>, metrics: SessionMetrics) -> Result<(), CredentialsError> {
         let watched = Arc::downgrade(self);
         thread::Builder::new().name("zk-certificates".into()).spawn(move || watch(&watched, &metrics))?;
         Ok(())
@@ -132,43 +132,43 @@ impl Credentials {
         }
     }
 
-    fn looked(&self) -> MutexGuard<'_, LastLook> {
+    fn looked(&self) -> MutexGuard<'_, LoadedTlsFiles> {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How often files are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 fn watch(credentials: &Weak<Credentials>, metrics: &SessionMetrics) {
     while let Some(credentials) = credentials.upgrade() {
         credentials.look(metrics);
         drop(credentials);
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Reads the files for us and for the library, which parses PEM by itself. Files that one of the two cannot parse are
 /// used by neither.
-fn read(tls: &plan::Tls) -> Result<(ClientConfig, TlsCerts), BadCredentials> {
+fn read(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), CredentialsError> {
     let config = config(tls)?;
-    let unfit = |path: &Path, why: &zookeeper_client::Error| BadCredentials::Content {
+    let unfit = |path: &Path, why: &zookeeper_client::Error| CredentialsError::Content {
         path: path.into(),
         why: causes(why),
     };
     let path = tls.ca_file.as_deref().unwrap_or(Path::new(SYSTEM_ROOTS));
-    let roots = TlsCa::from_pem(&pem::text(path, Secrecy::Public)?).map_err(|bad| unfit(path, &bad))?;
+    let roots = TlsCa::from_pem(&pem::text(path, FileSecrecy::Public)?).map_err(|bad| unfit(path, &bad))?;
     let mut certificates = TlsCerts::builder().with_ca(roots);
     if let Some(client) = &tls.client {
         let (chain, key) =
-            (pem::text(&client.chain, Secrecy::Public)?, pem::text(&client.key, Secrecy::Secret)?);
+            (pem::text(&client.chain, FileSecrecy::Public)?, pem::text(&client.key, FileSecrecy::Secret)?);
         let identity = TlsIdentity::from_pem(&chain, &key).map_err(|bad| unfit(&client.chain, &bad))?;
         certificates = certificates.with_identity(identity);
     }
     Ok((config, certificates.build().map_err(|bad| unfit(path, &bad))?))
 }
 
-fn until(tls: &plan::Tls) -> Option<u64> {
+fn until(tls: &plan::ClientTls) -> Option<u64> {
     let chain = pem::certificates(&tls.client.as_ref()?.chain).ok()?;
     not_after(chain.first()?)
 }

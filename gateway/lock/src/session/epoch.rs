@@ -1,15 +1,15 @@
 //! Computes E of a token from the czxid of its lock node.
 
-use crate::not_granted::NotGranted;
+use crate::not_granted::GrantError;
 
 /// E of a token. A zxid above 2^63 reads as negative; that is an error, because a wrong token would be worse than none.
-pub fn epoch(base: u64, czxid: i64) -> Result<u64, NotGranted> {
+pub fn epoch(base: u64, czxid: i64) -> Result<u64, GrantError> {
     u64::try_from(czxid)
         .ok()
         .filter(|czxid| *czxid > 0)
         .and_then(|czxid| base.checked_add(czxid))
         .filter(|epoch| i64::try_from(*epoch).is_ok())
-        .ok_or_else(|| NotGranted::Service(format!("czxid {czxid} gives no token")))
+        .ok_or_else(|| GrantError::Service(format!("czxid {czxid} gives no token")))
 }
 
 #[cfg(test)]

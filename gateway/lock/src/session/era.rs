@@ -10,65 +10,68 @@ use fencegate_process::{
 
 use super::epoch::epoch;
 use super::{
-    link::{Failed, Fault, Kind, Link, Step},
+    link::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
     paths::Paths,
 };
-use crate::meta::{FORMAT, Meta, Suspicion, UNMARKED};
+use crate::meta::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED};
 
 /// `meta` as read. Every heartbeat of a session checks that its version is still the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Era {
-    pub meta: Meta,
+    pub meta: InstallationMeta,
     pub version: i32,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum MetaUnreadable {
-    #[error("{path} does not exist; make it once with `{}`", again::command(again::Of::Gateway, "era init"))]
+pub enum ReadMetaError {
+    #[error(
+        "{path} does not exist; make it once with `{}`",
+        again::command(again::CommandTarget::Gateway, "era init")
+    )]
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
     Newer { path: String, found: u32 },
     #[error("{path} holds something else: {why}")]
     Foreign { path: String, why: String },
     #[error("read {path}")]
-    Fault { path: String, source: Fault },
+    Fault { path: String, source: ZkError },
 }
 
 /// Why no floor of the epochs could be found.
 #[derive(Debug, thiserror::Error)]
-pub enum NoFloor {
+pub enum EpochFloorError {
     #[error("make a node below {root}: {source}")]
-    Make { root: String, source: Failed },
+    Make { root: String, source: MultiError },
     #[error("read the node just made at {path}")]
-    Read { path: String, source: Fault },
+    Read { path: String, source: ZkError },
     #[error("the node just made is gone, or its transaction gives no token")]
     NoEpoch,
 }
 
 /// Reads `meta`.
-pub async fn read(link: &impl Link, paths: &Paths) -> Result<Era, MetaUnreadable> {
+pub async fn read(link: &impl ZkClient, paths: &Paths) -> Result<Era, ReadMetaError> {
     let path = paths.meta();
     let (data, seen) = match link.data(&path).await {
         Ok(read) => read,
-        Err(Fault::NoNode) => return Err(MetaUnreadable::Missing { path }),
-        Err(source) => return Err(MetaUnreadable::Fault { path, source }),
+        Err(ZkError::NoNode) => return Err(ReadMetaError::Missing { path }),
+        Err(source) => return Err(ReadMetaError::Fault { path, source }),
     };
-    let meta: Meta = match serde_json::from_slice(&data) {
+    let meta: InstallationMeta = match serde_json::from_slice(&data) {
         Ok(meta) => meta,
-        Err(error) => return Err(MetaUnreadable::Foreign { path, why: error.to_string() }),
+        Err(error) => return Err(ReadMetaError::Foreign { path, why: error.to_string() }),
     };
     if meta.format > FORMAT {
-        return Err(MetaUnreadable::Newer { path, found: meta.format });
+        return Err(ReadMetaError::Newer { path, found: meta.format });
     }
     if let Err(why) = meta.is_possible() {
-        return Err(MetaUnreadable::Foreign { path, why });
+        return Err(ReadMetaError::Foreign { path, why });
     }
     Ok(Era { meta, version: seen.version })
 }
 
 /// Where the tokens of a new installation begin.
 #[derive(Debug, Clone, Default)]
-pub struct Beginning {
+pub struct InitialEra {
     /// The uuid of an installation that was wiped and is to go on; `None` for a new one.
     pub uuid: Option<String>,
     pub era: u64,
@@ -77,7 +80,7 @@ pub struct Beginning {
 
 /// Whether [`init`] made `meta` or found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Init {
+pub enum InitOutcome {
     Made,
     Found,
 }
@@ -88,11 +91,11 @@ pub enum Init {
 /// # Errors
 /// [`Fault::Ambiguous`] where an answer was lost: repeat.
 pub async fn init(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
-    beginning: Beginning,
+    beginning: InitialEra,
     randomness: &dyn Randomness,
-) -> Result<Init, Fault> {
+) -> Result<InitOutcome, ZkError> {
     let root = paths.root();
     let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
     for end in ends {
@@ -101,20 +104,20 @@ pub async fn init(
     present(link, &paths.members()).await?;
     present(link, &paths.locks()).await?;
     present(link, &paths.plans()).await?;
-    let Beginning { uuid, era, base } = beginning;
+    let InitialEra { uuid, era, base } = beginning;
     let uuid = uuid.unwrap_or_else(|| Guid::new(randomness).to_string());
-    let meta = Meta { format: UNMARKED, uuid, era, base, suspect: None };
+    let meta = InstallationMeta { format: UNMARKED, uuid, era, base, suspect: None };
     let data = serde_json::to_vec(&meta).expect("plain fields serialise");
-    match link.create(&paths.meta(), &data, Kind::Persistent).await {
-        Ok(_) => Ok(Init::Made),
-        Err(Fault::NodeExists) => Ok(Init::Found),
+    match link.create(&paths.meta(), &data, NodeKind::Persistent).await {
+        Ok(_) => Ok(InitOutcome::Made),
+        Err(ZkError::NodeExists) => Ok(InitOutcome::Found),
         Err(fault) => Err(fault),
     }
 }
 
-async fn present(link: &impl Link, path: &str) -> Result<(), Fault> {
-    match link.create(path, b"", Kind::Persistent).await {
-        Ok(_) | Err(Fault::NodeExists) => Ok(()),
+async fn present(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
+    match link.create(path, b"", NodeKind::Persistent).await {
+        Ok(_) | Err(ZkError::NodeExists) => Ok(()),
         Err(fault) => Err(fault),
     }
 }
@@ -122,53 +125,60 @@ async fn present(link: &impl Link, path: &str) -> Result<(), Fault> {
 /// An epoch that no token granted so far exceeds. It comes from a node that is made now, in the era that was read, and
 /// removed again: its czxid is above those of all earlier lock nodes.
 pub async fn floor(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
     randomness: &dyn Randomness,
-) -> Result<u64, NoFloor> {
+) -> Result<u64, EpochFloorError> {
     let (meta, path) = (paths.meta(), paths.floor(Guid::new(randomness)));
     let steps = [
-        Step::Check { path: &meta, version: era.version },
-        Step::Create { path: &path, data: b"", kind: Kind::Ephemeral },
+        MultiOp::Check { path: &meta, version: era.version },
+        MultiOp::Create { path: &path, data: b"", kind: NodeKind::Ephemeral },
     ];
     let made = link.commit(&steps).await;
-    made.map_err(|source| NoFloor::Make { root: paths.root().to_owned(), source })?;
+    made.map_err(|source| EpochFloorError::Make { root: paths.root().to_owned(), source })?;
     let seen = link.seen(&path).await;
     // If this fails, the node goes with the session.
     drop(link.delete(&path).await);
-    let seen = seen.map_err(|source| NoFloor::Read { path, source })?.ok_or(NoFloor::NoEpoch)?;
-    epoch(era.meta.base, seen.czxid).map_err(|_| NoFloor::NoEpoch)
+    let seen =
+        seen.map_err(|source| EpochFloorError::Read { path, source })?.ok_or(EpochFloorError::NoEpoch)?;
+    epoch(era.meta.base, seen.czxid).map_err(|_| EpochFloorError::NoEpoch)
 }
 
 /// Writes into `meta` that ZooKeeper went back behind what `mark` says. Every session then ends at its next heartbeat,
 /// and no gateway begins a new one before the next era.
-pub async fn suspect(link: &impl Link, paths: &Paths, era: &Era, mark: Suspicion) -> Result<(), Failed> {
+pub async fn suspect(
+    link: &impl ZkClient,
+    paths: &Paths,
+    era: &Era,
+    mark: RollbackEvidence,
+) -> Result<(), MultiError> {
     let meta = paths.meta();
     let before = era.meta.suspect.as_ref();
-    let mark = Suspicion {
+    let mark = RollbackEvidence {
         highest: before.map_or(0, |before| before.highest).max(mark.highest),
         era: before.map_or(0, |before| before.era).max(mark.era),
         by: mark.by,
     };
-    let marked = Meta { format: FORMAT, suspect: Some(mark), ..era.meta.clone() };
+    let marked = InstallationMeta { format: FORMAT, suspect: Some(mark), ..era.meta.clone() };
     let data = serde_json::to_vec(&marked).expect("plain fields serialise");
-    let steps = [Step::Check { path: &meta, version: era.version }, Step::Set { path: &meta, data: &data }];
+    let steps =
+        [MultiOp::Check { path: &meta, version: era.version }, MultiOp::Set { path: &meta, data: &data }];
     link.commit(&steps).await.map(drop)
 }
 
 /// Whether `meta` is still what was read. Only a transaction can tell: a read from a follower or observer may be old.
-pub async fn is_still(link: &impl Link, paths: &Paths, era: &Era) -> Result<bool, Failed> {
+pub async fn is_still(link: &impl ZkClient, paths: &Paths, era: &Era) -> Result<bool, MultiError> {
     let meta = paths.meta();
-    match link.commit(&[Step::Check { path: &meta, version: era.version }]).await {
+    match link.commit(&[MultiOp::Check { path: &meta, version: era.version }]).await {
         Ok(_) => Ok(true),
-        Err(Failed { step: Some(0), fault: Fault::BadVersion | Fault::NoNode }) => Ok(false),
+        Err(MultiError { step: Some(0), fault: ZkError::BadVersion | ZkError::NoNode }) => Ok(false),
         Err(failed) => Err(failed),
     }
 }
 
 /// E of a node that is there. `None`: it is gone, or its transaction gives no token.
-pub async fn epoch_of(link: &impl Link, path: &str, base: u64) -> Result<Option<u64>, Fault> {
+pub async fn epoch_of(link: &impl ZkClient, path: &str, base: u64) -> Result<Option<u64>, ZkError> {
     let seen = link.seen(path).await?;
     Ok(seen.and_then(|seen| epoch(base, seen.czxid).ok()))
 }
@@ -178,21 +188,21 @@ pub async fn epoch_of(link: &impl Link, path: &str, base: u64) -> Result<Option<
 /// # Errors
 /// If step 0 is refused, `meta` has changed or gone. If a step after step 1 is, the server has removed the plan.
 pub async fn register(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
     (member, data): (&str, &[u8]),
     namings: &[String],
-) -> Result<(), Failed> {
+) -> Result<(), MultiError> {
     let (meta, plans) = (paths.meta(), paths.plans());
     let mut steps = vec![
-        Step::Check { path: &meta, version: era.version },
-        Step::Create { path: member, data, kind: Kind::Ephemeral },
+        MultiOp::Check { path: &meta, version: era.version },
+        MultiOp::Create { path: member, data, kind: NodeKind::Ephemeral },
     ];
     if !namings.is_empty() {
         // This write wakes the gateways that watch the plans.
-        steps.push(Step::Set { path: &plans, data: b"" });
+        steps.push(MultiOp::Set { path: &plans, data: b"" });
     }
-    steps.extend(namings.iter().map(|path| Step::Create { path, data: b"", kind: Kind::Ephemeral }));
+    steps.extend(namings.iter().map(|path| MultiOp::Create { path, data: b"", kind: NodeKind::Ephemeral }));
     link.commit(&steps).await.map(drop)
 }

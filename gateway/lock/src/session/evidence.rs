@@ -3,27 +3,27 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use fencegate_process::{
-    clock::{Boot, Permission},
+    clock::{BootInstant, SendPermission},
     sync::AtomicBool,
 };
 
-use super::proof::Proof;
+use super::proof::SessionDeadline;
 
 /// The evidence of one tenure.
 #[derive(Debug)]
-pub struct Evidence {
-    session: Arc<Proof>,
+pub struct LockValidity {
+    session: Arc<SessionDeadline>,
     /// Whether a stranger has removed the lock node, so that the next holder may have begun.
     taken_away: AtomicBool,
 }
 
-impl Evidence {
-    pub fn of(session: Arc<Proof>) -> Self {
+impl LockValidity {
+    pub fn of(session: Arc<SessionDeadline>) -> Self {
         Self { session, taken_away: AtomicBool::new(false) }
     }
 
     /// Whether we may act as holder at `now`.
-    pub fn holds(&self, now: Boot) -> bool {
+    pub fn holds(&self, now: BootInstant) -> bool {
         !self.taken_away.load(Ordering::Acquire) && self.session.holds(now)
     }
 
@@ -48,12 +48,12 @@ impl Evidence {
     }
 }
 
-impl Permission for Evidence {
-    fn holds(&self, now: Boot) -> bool {
+impl SendPermission for LockValidity {
+    fn holds(&self, now: BootInstant) -> bool {
         Self::holds(self, now)
     }
 
-    fn deadline(&self) -> Boot {
+    fn deadline(&self) -> BootInstant {
         self.session.deadline()
     }
 }
@@ -62,17 +62,17 @@ impl Permission for Evidence {
 mod tests {
     use super::*;
 
-    fn at(nanos: u64) -> Boot {
-        Boot::from_nanos(nanos)
+    fn at(nanos: u64) -> BootInstant {
+        BootInstant::from_nanos(nanos)
     }
 
     #[test]
     fn a_tenure_is_proven_as_long_as_its_session() {
-        let session = Arc::new(Proof::until(0x7001, at(100)));
-        let evidence = Evidence::of(session.clone());
-        assert_eq!((evidence.session(), Permission::deadline(&evidence)), (0x7001, at(100)));
-        assert!(evidence.holds(at(99)) && Permission::holds(&evidence, at(99)));
-        assert!(!evidence.holds(at(100)) && !Permission::holds(&evidence, at(100)));
+        let session = Arc::new(SessionDeadline::until(0x7001, at(100)));
+        let evidence = LockValidity::of(session.clone());
+        assert_eq!((evidence.session(), SendPermission::deadline(&evidence)), (0x7001, at(100)));
+        assert!(evidence.holds(at(99)) && SendPermission::holds(&evidence, at(99)));
+        assert!(!evidence.holds(at(100)) && !SendPermission::holds(&evidence, at(100)));
         assert!(!evidence.is_revoked(), "the next heartbeat may still prove it");
         session.revoke();
         assert!(evidence.is_revoked() && !evidence.is_taken_away());
@@ -81,12 +81,12 @@ mod tests {
     /// Its session lives on, and proves its other tenures.
     #[test]
     fn a_tenure_whose_node_was_taken_away_is_over_and_no_other_one_is() {
-        let session = Arc::new(Proof::until(1, at(100)));
-        let [taken, other] = [(), ()].map(|()| Evidence::of(session.clone()));
+        let session = Arc::new(SessionDeadline::until(1, at(100)));
+        let [taken, other] = [(), ()].map(|()| LockValidity::of(session.clone()));
         taken.revoke();
         assert!(taken.is_revoked() && taken.is_taken_away() && !taken.holds(at(1)));
         assert!(!other.is_revoked() && !other.is_taken_away() && other.holds(at(1)));
         session.extend(at(500));
-        assert!(!taken.holds(at(1)) && !Permission::holds(&taken, at(1)));
+        assert!(!taken.holds(at(1)) && !SendPermission::holds(&taken, at(1)));
     }
 }

@@ -27,44 +27,45 @@ use tracing_subscriber::{
 
 /// The timeouts of each session.
 #[derive(Debug)]
-struct Granted {
-    heard: BTreeMap<i64, Heard>,
+struct NegotiatedTimeouts {
+    heard: BTreeMap<i64, ObservedTimeout>,
     /// In order of their first connection.
     sessions: VecDeque<i64>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Heard {
+struct ObservedTimeout {
     /// The shortest timeout that it was ever granted.
     least: Duration,
     /// The number of connections for which a timeout was heard.
     times: u64,
 }
 
-static GRANTED: Mutex<Granted> = Mutex::new(Granted { heard: BTreeMap::new(), sessions: VecDeque::new() });
+static NEGOTIATED_TIMEOUTS: Mutex<NegotiatedTimeouts> =
+    Mutex::new(NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() });
 
 /// The most sessions that are remembered: several times as many as a process has at once.
-const MOST: usize = 1024;
+const MAX_SESSIONS: usize = 1024;
 
 /// The shortest timeout that a server has granted to a session so far; `None` if one of its `connections` was not
 /// heard.
 pub(super) fn least(session: i64, connections: u64) -> Option<Duration> {
-    GRANTED.lock().unwrap_or_else(PoisonError::into_inner).of(session, connections)
+    NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).of(session, connections)
 }
 
-impl Granted {
+impl NegotiatedTimeouts {
     fn of(&self, session: i64, connections: u64) -> Option<Duration> {
         self.heard.get(&session).filter(|heard| heard.times >= connections).map(|heard| heard.least)
     }
 
     fn heard(&mut self, session: i64, timeout: Duration) {
         if let Some(known) = self.heard.get_mut(&session) {
-            *known = Heard { least: timeout.min(known.least), times: known.times + 1 };
+            *known = ObservedTimeout { least: timeout.min(known.least), times: known.times + 1 };
             return;
         }
-        self.heard.insert(session, Heard { least: timeout, times: 1 });
+        self.heard.insert(session, ObservedTimeout { least: timeout, times: 1 });
         self.sessions.push_back(session);
-        if self.sessions.len() > MOST
+        if self.sessions.len() > MAX_SESSIONS
             && let Some(oldest) = self.sessions.pop_front()
         {
             self.heard.remove(&oldest);
@@ -75,21 +76,21 @@ impl Granted {
 /// The layer, for the log of a process that has sessions.
 pub fn layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let told = |metadata: &Metadata<'_>| {
-        metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == TELLER
+        metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == CLIENT_LOG_TARGET
     };
-    Ear.with_filter(FilterFn::new(told).with_max_level_hint(LevelFilter::DEBUG))
+    ConnectLogLayer.with_filter(FilterFn::new(told).with_max_level_hint(LevelFilter::DEBUG))
 }
 
-const TELLER: &str = "zookeeper_client::session";
+const CLIENT_LOG_TARGET: &str = "zookeeper_client::session";
 
-struct Ear;
+struct ConnectLogLayer;
 
-impl<S: Subscriber> Layer<S> for Ear {
+impl<S: Subscriber> Layer<S> for ConnectLogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         event.record(&mut line);
         if let Some((session, timeout)) = grant(&line.said) {
-            GRANTED.lock().unwrap_or_else(PoisonError::into_inner).heard(session, timeout);
+            NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).heard(session, timeout);
         }
     }
 }
@@ -97,15 +98,15 @@ impl<S: Subscriber> Layer<S> for Ear {
 /// The text of a log line, as far as it can be the one we look for. Other lines come with every answer, so their text
 /// is not built.
 #[derive(Default)]
-struct Line {
+struct LogLine {
     said: String,
 }
 
-const BEGINS: &str = "received connect response: ConnectResponse { ";
+const CONNECT_RESPONSE_PREFIX: &str = "received connect response: ConnectResponse { ";
 /// Longer than the line can be.
-const LONGEST: usize = 512;
+const MAX_LINE_LEN: usize = 512;
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" && write!(self, "{value:?}").is_err() {
             self.said.clear();
@@ -113,18 +114,23 @@ impl Visit for Line {
     }
 }
 
-impl Write for Line {
+impl Write for LogLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.said.push_str(text);
-        let (said, begins) = (self.said.as_bytes(), BEGINS.as_bytes());
+        let (said, begins) = (self.said.as_bytes(), CONNECT_RESPONSE_PREFIX.as_bytes());
         let common = said.len().min(begins.len());
-        if said[..common] == begins[..common] && said.len() <= LONGEST { Ok(()) } else { Err(fmt::Error) }
+        if said[..common] == begins[..common] && said.len() <= MAX_LINE_LEN {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
     }
 }
 
 /// Reads session and timeout from the line.
 fn grant(said: &str) -> Option<(i64, Duration)> {
-    let mut fields = said.strip_prefix(BEGINS)?.split(", ").filter_map(|field| field.split_once(": "));
+    let mut fields =
+        said.strip_prefix(CONNECT_RESPONSE_PREFIX)?.split(", ").filter_map(|field| field.split_once(": "));
     let (mut session, mut timeout) = (None, None);
     for (name, value) in &mut fields {
         match name {
@@ -160,22 +166,23 @@ mod tests {
 
     #[test]
     fn a_session_has_the_shortest_that_it_was_granted() {
-        let mut granted = Granted { heard: BTreeMap::new(), sessions: VecDeque::new() };
+        let mut granted = NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() };
         assert_eq!(granted.of(1, 1), None);
         for (session, seconds) in [(1, 12), (2, 8), (1, 4), (1, 12)] {
             granted.heard(session, Duration::from_secs(seconds));
         }
-        let seconds = |granted: &Granted, session| granted.of(session, 1).map(|least| least.as_secs());
+        let seconds =
+            |granted: &NegotiatedTimeouts, session| granted.of(session, 1).map(|least| least.as_secs());
         assert_eq!((seconds(&granted, 1), seconds(&granted, 2)), (Some(4), Some(8)));
-        for session in 0..MOST as i64 {
+        for session in 0..MAX_SESSIONS as i64 {
             granted.heard(session + 10, Duration::from_secs(1));
         }
-        assert_eq!((granted.of(1, 1), granted.sessions.len()), (None, MOST), "kept for ever");
+        assert_eq!((granted.of(1, 1), granted.sessions.len()), (None, MAX_SESSIONS), "kept for ever");
     }
 
     #[test]
     fn a_session_that_comes_back_unheard_is_not_known_by_what_was_heard_before() {
-        let mut granted = Granted { heard: BTreeMap::new(), sessions: VecDeque::new() };
+        let mut granted = NegotiatedTimeouts { heard: BTreeMap::new(), sessions: VecDeque::new() };
         let twelve = Duration::from_secs(12);
         granted.heard(1, twelve);
         assert_eq!((granted.of(1, 1), granted.of(1, 2)), (Some(twelve), None));
@@ -190,10 +197,10 @@ mod tests {
         let quiet = tracing_subscriber::fmt::layer().with_filter(LevelFilter::OFF);
         let log = tracing_subscriber::registry().with(quiet).with(layer());
         tracing::subscriber::with_default(log, || {
-            tracing::debug!(target: TELLER, "received ping response");
+            tracing::debug!(target: CLIENT_LOG_TARGET, "received ping response");
             tracing::debug!(target: "zookeeper_client", "{LINE}");
             assert_eq!(least(72_057_594_037_927_937, 1), None);
-            tracing::debug!(target: TELLER, "{LINE}");
+            tracing::debug!(target: CLIENT_LOG_TARGET, "{LINE}");
         });
         assert_eq!(least(72_057_594_037_927_937, 1), Some(Duration::from_secs(4)));
     }

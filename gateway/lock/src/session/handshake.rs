@@ -17,60 +17,63 @@ use super::credentials::{Credentials, name_of};
 
 /// The result of one try.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Met {
+pub enum HandshakeOutcome {
     /// The handshake succeeded. The end of validity of the server's certificate, in seconds since 1970.
-    Agreed(Option<u64>),
+    Accepted(Option<u64>),
     /// The server answered, and the handshake failed: why.
     Refused(String),
     /// Nobody answered: why.
-    Silent(String),
+    Unreachable(String),
 }
 
 /// The time limit for one server, from the lookup of its name to the end of the handshake.
-const LONGEST: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// In TLS 1.3 a server refuses our certificate only after the handshake has ended on our side. We wait this long for
 /// such a refusal.
-const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
+const ALERT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Tries a handshake with each server, and sends nothing after it.
-pub(super) async fn meet<'s>(servers: &'s [String], shown: &Credentials) -> Vec<(&'s str, Met)> {
+pub(super) async fn meet<'s>(servers: &'s [String], shown: &Credentials) -> Vec<(&'s str, HandshakeOutcome)> {
     let config = shown.config();
     join_all(servers.iter().map(|server| {
         let config = config.clone();
         async move {
-            let met = timeout(LONGEST, one(server, config, shown)).await;
-            (server.as_str(), met.unwrap_or_else(|_| Met::Silent("no answer in time".into())))
+            let met = timeout(PROBE_TIMEOUT, one(server, config, shown)).await;
+            (
+                server.as_str(),
+                met.unwrap_or_else(|_| HandshakeOutcome::Unreachable("no answer in time".into())),
+            )
         }
     }))
     .await
 }
 
 /// The reasons of all servers that refused the handshake; empty if none did.
-pub(super) fn refusals(met: &[(&str, Met)]) -> String {
+pub(super) fn refusals(met: &[(&str, HandshakeOutcome)]) -> String {
     let refused = met.iter().filter_map(|(server, met)| match met {
-        Met::Refused(why) => Some(format!("{server}: {why}")),
-        Met::Agreed(_) | Met::Silent(_) => None,
+        HandshakeOutcome::Refused(why) => Some(format!("{server}: {why}")),
+        HandshakeOutcome::Accepted(_) | HandshakeOutcome::Unreachable(_) => None,
     });
     refused.collect::<Vec<_>>().join("; ")
 }
 
-async fn one(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> Met {
-    let Some(name) = name_of(server) else { return Met::Silent("it has no host".into()) };
+async fn one(server: &str, config: Arc<ClientConfig>, shown: &Credentials) -> HandshakeOutcome {
+    let Some(name) = name_of(server) else { return HandshakeOutcome::Unreachable("it has no host".into()) };
     let stream = match TcpStream::connect(server).await {
         Ok(stream) => stream,
-        Err(error) => return Met::Silent(causes(&error)),
+        Err(error) => return HandshakeOutcome::Unreachable(causes(&error)),
     };
-    let refused = |error: &io::Error| Met::Refused(why(error, shown));
+    let refused = |error: &io::Error| HandshakeOutcome::Refused(why(error, shown));
     let mut stream = match TlsConnector::from(config).connect(name, stream).await {
         Ok(stream) => stream,
         Err(error) => return refused(&error),
     };
     let until = stream.get_ref().1.peer_certificates().and_then(|chain| not_after(chain.first()?));
-    match timeout(SECOND_THOUGHTS, stream.read_u8()).await {
+    match timeout(ALERT_TIMEOUT, stream.read_u8()).await {
         Ok(Err(error)) => refused(&error),
         // The server waits for our first request, so the handshake was accepted.
-        Err(_) | Ok(Ok(_)) => Met::Agreed(until),
+        Err(_) | Ok(Ok(_)) => HandshakeOutcome::Accepted(until),
     }
 }
 
@@ -82,7 +85,7 @@ pub(super) async fn says(server: &str, word: &str, shown: Option<&Credentials>) 
         let name = name_of(server).ok_or(io::ErrorKind::InvalidInput)?;
         ask(TlsConnector::from(shown.config()).connect(name, stream).await?, word).await
     };
-    timeout(LONGEST, asked).await.ok()?.ok()
+    timeout(PROBE_TIMEOUT, asked).await.ok()?.ok()
 }
 
 /// Servers hang up after their answer, some of them without a TLS `close_notify`.
@@ -143,9 +146,9 @@ mod tests {
     #[test]
     fn only_servers_that_refuse_are_complained_about() {
         let met = [
-            ("a:1", Met::Silent("refused".into())),
-            ("b:1", Met::Refused("its certificate has expired".into())),
-            ("c:1", Met::Agreed(None)),
+            ("a:1", HandshakeOutcome::Unreachable("refused".into())),
+            ("b:1", HandshakeOutcome::Refused("its certificate has expired".into())),
+            ("c:1", HandshakeOutcome::Accepted(None)),
         ];
         assert_eq!(refusals(&met), "b:1: its certificate has expired");
         assert_eq!(refusals(&met[..1]), "");

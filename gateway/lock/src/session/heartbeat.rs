@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use fencegate_policies::plan::ZooKeeper;
+use fencegate_policies::plan::ZooKeeperSettings;
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 /// Heartbeat times and margin of one session, from its negotiated timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rhythm {
+pub struct HeartbeatSchedule {
     /// Negotiated session timeout, T.
     pub timeout: Duration,
     /// Time between two committed writes.
@@ -21,9 +21,9 @@ pub struct Rhythm {
     pub relay: Duration,
 }
 
-impl Rhythm {
-    pub fn of(policy: &ZooKeeper, negotiated: Duration) -> Self {
-        let (period, relay) = (ZooKeeper::heartbeat(negotiated), policy.tick / 2);
+impl HeartbeatSchedule {
+    pub fn of(policy: &ZooKeeperSettings, negotiated: Duration) -> Self {
+        let (period, relay) = (ZooKeeperSettings::heartbeat(negotiated), policy.tick / 2);
         Self { timeout: negotiated, period, margin: policy.margin(negotiated), gap: period + relay, relay }
     }
 
@@ -33,13 +33,14 @@ impl Rhythm {
     }
 
     /// Until when a session is proven by something sent at `sent` that was acknowledged.
-    pub fn deadline(&self, sent: Boot) -> Boot {
+    pub fn deadline(&self, sent: BootInstant) -> BootInstant {
         sent + self.proves()
     }
 
     /// Whether two heartbeats fit before the margin, and the margin is large enough.
-    pub fn is_sound(&self, policy: &ZooKeeper) -> bool {
-        self.proves() >= self.period * 2 && self.margin >= ZooKeeper::least_margin(self.timeout, policy.tick)
+    pub fn is_sound(&self, policy: &ZooKeeperSettings) -> bool {
+        self.proves() >= self.period * 2
+            && self.margin >= ZooKeeperSettings::least_margin(self.timeout, policy.tick)
     }
 }
 
@@ -50,22 +51,22 @@ impl Rhythm {
 /// After a gap it does not: a follower may acknowledge the beat and die before it tells the leader. Such a beat extends
 /// nothing. The first beat that extends the proof again is one sent after the leader has been told.
 #[derive(Debug)]
-pub struct Beats {
-    rhythm: Rhythm,
-    previous: Boot,
+pub struct HeartbeatTracker {
+    rhythm: HeartbeatSchedule,
+    previous: BootInstant,
     /// The first beat after the last gap. `None` before the first gap: the leader itself has made the session.
-    began: Option<Boot>,
+    began: Option<BootInstant>,
 }
 
-impl Beats {
+impl HeartbeatTracker {
     /// `connecting`: the instant before the session was asked for; the session cannot be older.
-    pub fn new(rhythm: Rhythm, connecting: Boot) -> Self {
+    pub fn new(rhythm: HeartbeatSchedule, connecting: BootInstant) -> Self {
         Self { rhythm, previous: connecting, began: None }
     }
 
     /// Call this when a beat is handed to the client library, before it is awaited. `rhythm`: the present one of the
     /// session.
-    pub fn sending(&mut self, now: Boot, rhythm: Rhythm) {
+    pub fn sending(&mut self, now: BootInstant, rhythm: HeartbeatSchedule) {
         self.rhythm = rhythm;
         if now.since(self.previous) > self.rhythm.gap {
             self.began = Some(now);
@@ -74,7 +75,7 @@ impl Beats {
     }
 
     /// The beat sent last was committed: the new deadline, unless it came too soon after a gap.
-    pub fn acknowledged(&self) -> Option<Boot> {
+    pub fn acknowledged(&self) -> Option<BootInstant> {
         self.is_told().then(|| self.rhythm.deadline(self.previous))
     }
 
@@ -92,11 +93,11 @@ impl Beats {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::plan::Acl;
+    use fencegate_policies::plan::AclMode;
 
     use super::*;
 
-    const RHYTHM: Rhythm = Rhythm {
+    const RHYTHM: HeartbeatSchedule = HeartbeatSchedule {
         timeout: Duration::from_secs(12),
         period: Duration::from_secs(1),
         margin: Duration::from_secs(3),
@@ -104,19 +105,19 @@ mod tests {
         relay: Duration::from_secs(1),
     };
 
-    fn second(n: u64) -> Boot {
-        Boot::from_nanos(n * 1_000_000_000)
+    fn second(n: u64) -> BootInstant {
+        BootInstant::from_nanos(n * 1_000_000_000)
     }
 
-    fn policy(safety_margin: Option<Duration>) -> ZooKeeper {
-        ZooKeeper {
+    fn policy(safety_margin: Option<Duration>) -> ZooKeeperSettings {
+        ZooKeeperSettings {
             servers: vec!["127.0.0.1:2181".into()],
             root: "/fencegate".into(),
             session_timeout: Duration::from_secs(12),
             tick: Duration::from_secs(2),
             safety_margin,
             sessions: 1,
-            acl: Acl::Open,
+            acl: AclMode::Open,
             identities: Vec::new(),
             tls: None,
             digest: None,
@@ -126,8 +127,8 @@ mod tests {
     /// The largest delay in rhythm is a period and the half tick after which a follower has told its leader.
     #[test]
     fn the_rhythm_is_that_of_the_negotiated_timeout() {
-        assert_eq!(Rhythm::of(&policy(None), Duration::from_secs(12)), RHYTHM);
-        let short = Rhythm::of(&policy(None), Duration::from_millis(3000));
+        assert_eq!(HeartbeatSchedule::of(&policy(None), Duration::from_secs(12)), RHYTHM);
+        let short = HeartbeatSchedule::of(&policy(None), Duration::from_millis(3000));
         assert_eq!((short.period, short.gap), (Duration::from_millis(500), Duration::from_millis(1500)));
     }
 
@@ -137,7 +138,7 @@ mod tests {
     fn a_rhythm_is_sound_down_to_two_beats_and_the_least_margin() {
         let sound = |timeout, margin| {
             let policy = policy(Some(Duration::from_millis(margin)));
-            Rhythm::of(&policy, Duration::from_millis(timeout)).is_sound(&policy)
+            HeartbeatSchedule::of(&policy, Duration::from_millis(timeout)).is_sound(&policy)
         };
         assert!(sound(12_000, 3000), "the least margin: a period and a tick");
         assert!(!sound(12_000, 2999));
@@ -147,14 +148,14 @@ mod tests {
 
     #[test]
     fn a_beat_proves_from_its_send_time() {
-        let mut beats = Beats::new(RHYTHM, second(100));
+        let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
         beats.sending(second(101), RHYTHM);
         assert_eq!(beats.acknowledged(), Some(second(101 + 12 - 3)));
     }
 
     #[test]
     fn the_first_beat_after_a_gap_moves_nothing_and_the_next_one_does() {
-        let mut beats = Beats::new(RHYTHM, second(100));
+        let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
         beats.sending(second(103), RHYTHM);
         assert_eq!(beats.acknowledged(), None);
         beats.sending(second(104), RHYTHM);
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_beat_at_the_end_of_the_gap_is_still_in_rhythm() {
-        let mut beats = Beats::new(RHYTHM, second(100));
+        let mut beats = HeartbeatTracker::new(RHYTHM, second(100));
         beats.sending(second(102), RHYTHM);
         assert_eq!(beats.acknowledged(), Some(second(102 + 9)));
         beats.sending(second(104) + Duration::from_nanos(1), RHYTHM);
@@ -174,9 +175,9 @@ mod tests {
     /// more than the first.
     #[test]
     fn a_beat_that_moved_nothing_is_followed_as_soon_as_the_next_one_can_move_something() {
-        let rhythm = Rhythm { relay: Duration::from_millis(100), ..RHYTHM };
+        let rhythm = HeartbeatSchedule { relay: Duration::from_millis(100), ..RHYTHM };
         let ms = |n| second(200) + Duration::from_millis(n);
-        let mut beats = Beats::new(rhythm, second(100));
+        let mut beats = HeartbeatTracker::new(rhythm, second(100));
         beats.sending(ms(0), rhythm);
         assert_eq!((beats.acknowledged(), beats.period()), (None, rhythm.relay));
         beats.sending(ms(99), rhythm);
@@ -184,8 +185,8 @@ mod tests {
         beats.sending(ms(199), rhythm);
         assert_eq!((beats.acknowledged(), beats.period()), (Some(rhythm.deadline(ms(199))), rhythm.period));
         // A long tick, and a short session: a heartbeat comes sooner than the follower's word.
-        let rhythm = Rhythm { relay: Duration::from_secs(2), ..RHYTHM };
-        let mut beats = Beats::new(rhythm, second(100));
+        let rhythm = HeartbeatSchedule { relay: Duration::from_secs(2), ..RHYTHM };
+        let mut beats = HeartbeatTracker::new(rhythm, second(100));
         for (at, moves) in [(200, false), (201, false), (202, true), (203, true)] {
             assert_eq!(beats.period(), RHYTHM.period, "never slower than the rhythm");
             beats.sending(second(at), rhythm);

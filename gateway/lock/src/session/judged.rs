@@ -11,14 +11,14 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::{
-    link::{Failed, Fault, Link},
-    live::Live,
-    member::{Member, gateway_of, is_reconnect_probe},
-    nameplate::{Nameplate, Publishes},
+    link::{MultiError, ZkClient, ZkError},
+    live::ActiveSession,
+    member::{MemberRecord, gateway_of, is_reconnect_probe},
+    nameplate::{LocalMember, PlanPublishing},
     paths::{Paths, PlanPart},
     plans,
-    publication::{Age, Other, Publication, Says},
-    published_plan::Announced,
+    publication::{PeerPlan, PeerSession, PlanPublication, PublishOrder},
+    published_plan::AnnouncedPlan,
 };
 
 /// Several nodes change at once when gateways start, so a look waits this long for more changes.
@@ -34,7 +34,7 @@ const MOST: usize = 4096;
 ///
 /// # Errors
 /// [`Fault::NoNode`]: our own node is gone, and only a stranger can have removed it.
-pub(super) async fn compare<L: Link>(live: &Live<L>) -> Result<Vec<Other>, Fault> {
+pub(super) async fn compare<L: ZkClient>(live: &ActiveSession<L>) -> Result<Vec<PeerSession>, ZkError> {
     let Some((publishes, announced)) = live.publishes() else { return Ok(Vec::new()) };
     let own = own(live, announced).await?;
     let ours = announced.now();
@@ -45,9 +45,9 @@ pub(super) async fn compare<L: Link>(live: &Live<L>) -> Result<Vec<Other>, Fault
 
 /// What this session has published, other plans that others have published, and the names of those who have published
 /// the same. `None`: this process publishes nothing.
-pub(crate) async fn fleet<L: Link>(
-    live: &Live<L>,
-) -> Result<Option<(Publication, Vec<Other>, Vec<String>)>, Fault> {
+pub(crate) async fn fleet<L: ZkClient>(
+    live: &ActiveSession<L>,
+) -> Result<Option<(PlanPublication, Vec<PeerSession>, Vec<String>)>, ZkError> {
     let Some((_, announced)) = live.publishes() else { return Ok(None) };
     let own = own(live, announced).await?;
     let ours = announced.now();
@@ -58,18 +58,18 @@ pub(crate) async fn fleet<L: Link>(
 /// The same for a program that is no gateway, as if it had published `ours`. `plan`: the fingerprint that all builds
 /// compare.
 pub async fn from_outside(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     plan: u64,
-    ours: &Publication,
-) -> Result<(Vec<Other>, Vec<String>), Fault> {
-    look(link, paths, &Nameplate::of(plan), (ours, 0)).await
+    ours: &PlanPublication,
+) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
+    look(link, paths, &LocalMember::of(plan), (ours, 0)).await
 }
 
 /// Looks whenever a gateway comes or goes, and each `every`. Publishes the new plan when the process has one. `sees` gets
 /// the names of the member nodes after each such change. Never returns.
-pub(crate) async fn watch<L: Link>(
-    live: &Live<L>,
+pub(crate) async fn watch<L: ZkClient>(
+    live: &ActiveSession<L>,
     every: Duration,
     mut sees: impl FnMut(&[String]),
 ) -> Infallible {
@@ -106,11 +106,11 @@ pub(crate) async fn watch<L: Link>(
     }
 }
 
-async fn round<L: Link>(live: &Live<L>, publishes: &Publishes) {
+async fn round<L: ZkClient>(live: &ActiveSession<L>, publishes: &PlanPublishing) {
     let wanted = publishes.now.borrow().clone();
     match turn(live, &wanted).await {
         Ok(()) => {}
-        Err(Fault::NoNode) => {
+        Err(ZkError::NoNode) => {
             warn!("the node by which this session has published its plan was removed by a stranger");
             live.over.cancel();
         }
@@ -121,10 +121,10 @@ async fn round<L: Link>(live: &Live<L>, publishes: &Publishes) {
 }
 
 /// Has the others judged, and publishes `wanted` if another plan was published before.
-async fn turn<L: Link>(live: &Live<L>, wanted: &Publication) -> Result<(), Fault> {
+async fn turn<L: ZkClient>(live: &ActiveSession<L>, wanted: &PlanPublication) -> Result<(), ZkError> {
     let Some((publishes, announced)) = live.publishes() else { return Ok(()) };
     for _ in 0..TRIES {
-        let version = live.link.seen(&live.paths.plans()).await?.ok_or(Fault::NoNode)?.version;
+        let version = live.link.seen(&live.paths.plans()).await?.ok_or(ZkError::NoNode)?.version;
         let others = compare(live).await?;
         let ours = announced.now();
         if ours == *wanted {
@@ -147,30 +147,30 @@ async fn turn<L: Link>(live: &Live<L>, wanted: &Publication) -> Result<(), Fault
                 );
             }
             // Another gateway came meanwhile, or the server has removed the node of the plan: try again.
-            Err(Failed { fault: Fault::BadVersion | Fault::NoNode, .. }) => {
+            Err(MultiError { fault: ZkError::BadVersion | ZkError::NoNode, .. }) => {
                 announced.next.take();
             }
             // The answer may be lost; the next look sees which plan is published.
-            Err(Failed { fault, .. }) => return Err(fault),
+            Err(MultiError { fault, .. }) => return Err(fault),
         }
     }
     Ok(())
 }
 
 /// The czxid of our own node, below the old or the new plan.
-async fn own<L: Link>(live: &Live<L>, announced: &Announced) -> Result<i64, Fault> {
-    let seen = async |plan: &Publication| {
+async fn own<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPlan) -> Result<i64, ZkError> {
+    let seen = async |plan: &PlanPublication| {
         let path = plans::namings(&live.paths, plan, &live.member).swap_remove(0);
         let seen = live.link.seen(&path).await?;
         let ours = seen.filter(|seen| seen.owner == live.link.id());
-        Ok::<_, Fault>(ours.map(|seen| seen.czxid))
+        Ok::<_, ZkError>(ours.map(|seen| seen.czxid))
     };
     if let Some(czxid) = seen(&announced.now()).await? {
         return Ok(czxid);
     }
     let next = announced.next.borrow().clone();
-    let Some(next) = next else { return Err(Fault::NoNode) };
-    let czxid = seen(&next).await?.ok_or(Fault::NoNode)?;
+    let Some(next) = next else { return Err(ZkError::NoNode) };
+    let czxid = seen(&next).await?.ok_or(ZkError::NoNode)?;
     announced.turned();
     Ok(czxid)
 }
@@ -178,11 +178,11 @@ async fn own<L: Link>(live: &Live<L>, announced: &Announced) -> Result<i64, Faul
 /// All others with another plan than `ours`: those who have published one, and those who publish nothing and lock other
 /// keys. Then the names of those who have published the same plan.
 pub(super) async fn look(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
-    plate: &Nameplate,
-    (ours, since): (&Publication, i64),
-) -> Result<(Vec<Other>, Vec<String>), Fault> {
+    plate: &LocalMember,
+    (ours, since): (&PlanPublication, i64),
+) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
     // Members are listed before plans: a member has published its plan before it is seen here.
     let members = link.children(&paths.members()).await?;
     let published = plans::published(link, paths).await?;
@@ -197,7 +197,7 @@ pub(super) async fn look(
             continue;
         }
         let says = match plate.known_plan(&plan.fingerprint) {
-            Some(known) => Says::Published(known),
+            Some(known) => PeerPlan::Published(known),
             None => says(link, paths, plate, plan).await?,
         };
         let namings = by.iter().map(|member| format!("{}/{plan}/{member}", paths.plans()));
@@ -206,8 +206,8 @@ pub(super) async fn look(
         for (member, seen) in by.iter().zip(seen) {
             // If a node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
-            let age = if seen.czxid < since { Age::Older } else { Age::Younger };
-            others.push(Other { gateway: gateway_of(member).to_owned(), age, says: says.clone() });
+            let age = if seen.czxid < since { PublishOrder::Older } else { PublishOrder::Younger };
+            others.push(PeerSession { gateway: gateway_of(member).to_owned(), age, says: says.clone() });
         }
     }
     let published: HashSet<&String> = published.values().flatten().collect();
@@ -219,13 +219,18 @@ pub(super) async fn look(
     Ok((others, same))
 }
 
-async fn says(link: &impl Link, paths: &Paths, plate: &Nameplate, plan: &PlanPart) -> Result<Says, Fault> {
+async fn says(
+    link: &impl ZkClient,
+    paths: &Paths,
+    plate: &LocalMember,
+    plan: &PlanPart,
+) -> Result<PeerPlan, ZkError> {
     match plans::read(link, paths, plan).await {
         Ok(read) => {
             plate.knows_plan(&read);
-            Ok(Says::Published(read))
+            Ok(PeerPlan::Published(read))
         }
-        Err(Ok(why)) => Ok(Says::Unreadable(why)),
+        Err(Ok(why)) => Ok(PeerPlan::Unreadable(why)),
         Err(Err(fault)) => Err(fault),
     }
 }
@@ -233,11 +238,11 @@ async fn says(link: &impl Link, paths: &Paths, plate: &Nameplate, plan: &PlanPar
 /// Gateways of builds that publish nothing, and whose fingerprint says that they lock other keys. A program that names
 /// its keys itself has no fingerprint.
 async fn blind(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
-    plate: &Nameplate,
+    plate: &LocalMember,
     quiet: &[String],
-) -> Result<Vec<Other>, Fault> {
+) -> Result<Vec<PeerSession>, ZkError> {
     let quiet = plate.unread(not_ours(paths, plate, quiet));
     let nodes: Vec<String> =
         quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members())).collect();
@@ -245,22 +250,26 @@ async fn blind(
     let mut blind = Vec::new();
     for (member, read) in quiet.iter().zip(read) {
         let data = match read {
-            Err(Fault::NoNode) => continue,
+            Err(ZkError::NoNode) => continue,
             read => read?.0,
         };
-        let told = serde_json::from_slice::<Member>(&data).ok();
+        let told = serde_json::from_slice::<MemberRecord>(&data).ok();
         if let Some(told) = &told {
             plate.is_program(member, told);
         }
         if told.is_some_and(|told| told.publishes || plate.locks_like(&told.plan)) {
             continue;
         }
-        blind.push(Other { gateway: gateway_of(member).to_owned(), age: Age::Blind, says: Says::Unlike });
+        blind.push(PeerSession {
+            gateway: gateway_of(member).to_owned(),
+            age: PublishOrder::Legacy,
+            says: PeerPlan::Incompatible,
+        });
     }
     Ok(blind)
 }
 
-fn not_ours(paths: &Paths, plate: &Nameplate, members: &[String]) -> Vec<String> {
+fn not_ours(paths: &Paths, plate: &LocalMember, members: &[String]) -> Vec<String> {
     let folder = paths.members();
     let nodes = members.iter().map(|member| format!("{folder}/{member}")).collect();
     let others = plate.others().are_not_ours(nodes);

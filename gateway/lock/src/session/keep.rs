@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use fencegate_process::{again, said::Brief};
+use fencegate_process::{again, said::HumanDuration};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -12,27 +12,27 @@ use tracing::{debug, info, warn};
 
 use super::{
     era::Era,
-    heartbeat::{Beats, Rhythm},
-    link::{ConnectionState, Failed, Fault, Link, Step},
-    live::{Live, View},
+    heartbeat::{HeartbeatSchedule, HeartbeatTracker},
+    link::{ConnectionState, MultiError, MultiOp, ZkClient, ZkError},
+    live::{ActiveSession, SessionState},
     reattach::speaks_for_us,
 };
-use crate::session::settings::Settings;
-use crate::state::Alarm;
+use crate::session::settings::SessionSettings;
+use crate::state::RollbackAlarm;
 
 /// The registration of a session, as its heartbeats need it.
-pub(super) struct Registration {
+pub(super) struct SessionRegistration {
     pub(super) member: String,
     pub(super) era: Era,
-    pub(super) beats: Beats,
+    pub(super) beats: HeartbeatTracker,
     /// The connection over which the session was made.
     pub(super) connection: u64,
-    pub(super) alarm: Alarm,
+    pub(super) alarm: RollbackAlarm,
 }
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SessionEnd {
+pub(super) enum SessionError {
     #[error("asked to stop")]
     Stopped,
     #[error("the session expired")]
@@ -56,21 +56,21 @@ pub(super) enum SessionEnd {
     Silent,
     #[error(
         "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
-        again::command(again::Of::Gateway, "era show"),
-        again::command(again::Of::Gateway, "era bump")
+        again::command(again::CommandTarget::Gateway, "era show"),
+        again::command(again::CommandTarget::Gateway, "era bump")
     )]
     RolledBack,
 }
 
 /// Keeps the session until it is over, or until `stop`. Runs `chores` meanwhile.
-pub(super) async fn keep<L: Link>(
-    live: &Live<L>,
-    mut registration: Registration,
-    settings: &Settings,
-    view: &watch::Sender<View>,
+pub(super) async fn keep<L: ZkClient>(
+    live: &ActiveSession<L>,
+    mut registration: SessionRegistration,
+    settings: &SessionSettings,
+    view: &watch::Sender<SessionState>,
     stop: &CancellationToken,
-    chores: &impl AsyncFn(&Live<L>) -> Infallible,
-) -> SessionEnd {
+    chores: &impl AsyncFn(&ActiveSession<L>) -> Infallible,
+) -> SessionError {
     let mut alarm = registration.alarm.clone();
     tokio::select! {
         ended = beat(live, &mut registration, settings) => ended,
@@ -80,24 +80,28 @@ pub(super) async fn keep<L: Link>(
         never = chores(live) => match never {},
         // This session has found that ZooKeeper went back, or another one of the process has; the next session checks
         // for itself.
-        () = alarm.raised() => SessionEnd::RolledBack,
+        () = alarm.raised() => SessionError::RolledBack,
         // An attempt has found a node of ours with another owner.
-        () = live.over.cancelled() => SessionEnd::Swapped,
-        () = stop.cancelled() => SessionEnd::Stopped,
+        () = live.over.cancelled() => SessionError::Swapped,
+        () = stop.cancelled() => SessionError::Stopped,
     }
 }
 
 /// Passes on what the client library says of the connection. Only the end of a session is believed; nothing here
 /// extends the proof.
-async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Sender<View>) -> SessionEnd {
+async fn report<L: ZkClient>(
+    live: &ActiveSession<L>,
+    settings: &SessionSettings,
+    view: &watch::Sender<SessionState>,
+) -> SessionError {
     loop {
         let state = live.link.state();
         match state {
             ConnectionState::Connected => settings.metrics.connected(),
             ConnectionState::Disconnected => settings.metrics.disconnected(),
-            ConnectionState::Over => {
+            ConnectionState::Ended => {
                 settings.metrics.away();
-                return SessionEnd::Expired;
+                return SessionError::Expired;
             }
         }
         // At once, and not with the next beat: the proof was computed with the longer timeout, and is too long now.
@@ -106,7 +110,7 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
         }
         let connected = state == ConnectionState::Connected;
         debug!(connected, "session.state");
-        view.send_replace(View::Live { connected, proof: live.proof.clone() });
+        view.send_replace(SessionState::Active { connected, proof: live.proof.clone() });
         live.link.state_changed().await;
         if live.link.state() == ConnectionState::Connected {
             settings.metrics.reconnected();
@@ -115,20 +119,24 @@ async fn report<L: Link>(live: &Live<L>, settings: &Settings, view: &watch::Send
 }
 
 /// Writes the member node in rhythm; each acknowledged write moves the deadline of the proof.
-async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings: &Settings) -> SessionEnd {
+async fn beat<L: ZkClient>(
+    live: &ActiveSession<L>,
+    registration: &mut SessionRegistration,
+    settings: &SessionSettings,
+) -> SessionError {
     let meta = live.paths.meta();
     // The connection of which we know that it belongs to our session.
-    let Registration { member, era, beats, connection: ours, .. } = registration;
+    let SessionRegistration { member, era, beats, connection: ours, .. } = registration;
     let mut next = Instant::now();
-    let mut pace = Pace::default();
+    let mut pace = HeartbeatLag::default();
     loop {
         sleep_until(next).await;
         let connection = live.link.reconnects();
         if connection != *ours {
             match speaks_for_us(&live.link, member).await {
-                Some(true) if live.link.granted().is_none() => return SessionEnd::Unheard,
+                Some(true) if live.link.granted().is_none() => return SessionError::Unheard,
                 Some(true) => *ours = connection,
-                Some(false) => return SessionEnd::Swapped,
+                Some(false) => return SessionError::Swapped,
                 None => {}
             }
         }
@@ -139,8 +147,10 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
         // Counted from now, because missed beats are not made up for after a pause.
         next = Instant::now() + beats.period();
         let (sent, says) = (live.clock.now(), settings.member.data());
-        let steps =
-            [Step::Check { path: &meta, version: era.version }, Step::Set { path: member, data: &says }];
+        let steps = [
+            MultiOp::Check { path: &meta, version: era.version },
+            MultiOp::Set { path: member, data: &says },
+        ];
         let answer = live.link.commit(&steps).await;
         let took = live.clock.now().since(sent);
         settings.metrics.beat(took);
@@ -155,9 +165,9 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
                     live.beaten.notify_waiters();
                 }
             }
-            Err(Failed { fault: Fault::Over, .. }) => return SessionEnd::Expired,
-            Err(Failed { step: Some(0), .. }) => return SessionEnd::MetaChanged,
-            Err(Failed { step: Some(_), fault: Fault::NoNode }) => return SessionEnd::MemberGone,
+            Err(MultiError { fault: ZkError::SessionEnded, .. }) => return SessionError::Expired,
+            Err(MultiError { step: Some(0), .. }) => return SessionError::MetaChanged,
+            Err(MultiError { step: Some(_), fault: ZkError::NoNode }) => return SessionError::MemberGone,
             Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
         }
         settings.metrics.proof(live.proof.deadline().since(live.clock.now()));
@@ -170,19 +180,19 @@ async fn beat<L: Link>(live: &Live<L>, registration: &mut Registration, settings
 /// Each heartbeat is sent after the answer to the one before. If answers take longer than the gap, every beat counts as
 /// the first after a gap and extends nothing. Then no lock is granted, and the operator has to know the reason.
 #[derive(Default)]
-struct Pace {
+struct HeartbeatLag {
     slow: bool,
 }
 
-impl Pace {
-    fn heard(&mut self, took: Duration, rhythm: Rhythm) {
+impl HeartbeatLag {
+    fn heard(&mut self, took: Duration, rhythm: HeartbeatSchedule) {
         let slow = took > rhythm.gap;
         if slow && !self.slow {
-            let longest = Brief(rhythm.gap);
-            warn!(took = %Brief(took), %longest, "heartbeats are acknowledged too slowly to prove the session; ZooKeeper is slow, and nothing is granted meanwhile");
+            let longest = HumanDuration(rhythm.gap);
+            warn!(took = %HumanDuration(took), %longest, "heartbeats are acknowledged too slowly to prove the session; ZooKeeper is slow, and nothing is granted meanwhile");
         }
         if !slow && self.slow {
-            info!(took = %Brief(took), "heartbeats are acknowledged in time again");
+            info!(took = %HumanDuration(took), "heartbeats are acknowledged in time again");
         }
         self.slow = slow;
     }
@@ -190,18 +200,21 @@ impl Pace {
 
 /// A server may grant less than the session was made with, and so end the session sooner. The proof is cut by the
 /// difference.
-fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), SessionEnd> {
+fn follow_grant<L: ZkClient>(
+    live: &ActiveSession<L>,
+    settings: &SessionSettings,
+) -> Result<(), SessionError> {
     let before = live.rhythm.get();
     let Some(granted) = live.link.granted().filter(|granted| *granted < before.timeout) else {
         return Ok(());
     };
-    let rhythm = Rhythm::of(&settings.policy, granted);
+    let rhythm = HeartbeatSchedule::of(&settings.policy, granted);
     live.proof.shorten(before.proves().saturating_sub(rhythm.proves()));
     live.rhythm.set(rhythm);
     if !rhythm.is_sound(&settings.policy) {
-        return Err(SessionEnd::Cut { granted });
+        return Err(SessionError::Cut { granted });
     }
-    warn!(code = "FG0501", before = %Brief(before.timeout), granted = %Brief(granted), "a server keeps the session for less than the one before");
+    warn!(code = "FG0501", before = %HumanDuration(before.timeout), granted = %HumanDuration(granted), "a server keeps the session for less than the one before");
     settings.metrics.established(granted);
     Ok(())
 }
@@ -209,20 +222,20 @@ fn follow_grant<L: Link>(live: &Live<L>, settings: &Settings) -> Result<(), Sess
 /// Returns when the client library says that it is connected, but nothing was acknowledged for too long for that to be
 /// true. Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend
 /// no proof: a new session would not make the servers faster.
-async fn silence<L: Link>(live: &Live<L>) -> SessionEnd {
+async fn silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
     loop {
         let timeout = live.rhythm.get().timeout;
         sleep(timeout / 2).await;
         let silent = live.clock.now().since(live.acknowledged.get()) > timeout * 2;
         if silent && live.link.state() == ConnectionState::Connected {
-            return SessionEnd::Silent;
+            return SessionError::Silent;
         }
     }
 }
 
 /// Reports pauses of the process. It only sleeps and looks at the clock, so that slow answers of ZooKeeper do not count
 /// as pauses.
-async fn pauses<L: Link>(live: &Live<L>, settings: &Settings) -> Infallible {
+async fn pauses<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
     loop {
         // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
         // timeout, the pause that an alert is about.
@@ -230,7 +243,7 @@ async fn pauses<L: Link>(live: &Live<L>, settings: &Settings) -> Infallible {
         sleep(rest).await;
         let late = live.clock.now().since(asleep).saturating_sub(rest);
         if late > settings.policy.tick / 2 {
-            warn!(late = %Brief(late), "process.paused");
+            warn!(late = %HumanDuration(late), "process.paused");
             settings.metrics.paused(late, live.rhythm.get().timeout);
         }
     }

@@ -9,7 +9,7 @@ use std::{future::Future, time::Duration};
 
 /// How an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum ZkError {
     #[error("no such node")]
     NoNode,
     #[error("the node exists")]
@@ -32,12 +32,12 @@ pub enum Fault {
     Ambiguous(String),
     /// The session has ended. Its ephemeral nodes are gone, or go with its timeout.
     #[error("the session is over")]
-    Over,
+    SessionEnded,
 }
 
 /// Facts about a node, beside its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct NodeStat {
     /// The transaction that created the node.
     pub czxid: i64,
     /// The session that owns the node; 0 for a persistent one.
@@ -53,14 +53,14 @@ pub struct Seen {
 
 /// A created node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Created {
-    pub seen: Seen,
+pub struct CreatedNode {
+    pub seen: NodeStat,
     /// The number of a sequential node; -1 for other nodes.
     pub sequence: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum NodeKind {
     Persistent,
     /// Removed by the server some time after its last child went.
     Container,
@@ -70,7 +70,7 @@ pub enum Kind {
 
 /// One step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum MultiOp<'a> {
     /// Checks the version of a node; -1: checks only that the node exists.
     Check {
         path: &'a str,
@@ -79,7 +79,7 @@ pub enum Step<'a> {
     Create {
         path: &'a str,
         data: &'a [u8],
-        kind: Kind,
+        kind: NodeKind,
     },
     Set {
         path: &'a str,
@@ -95,22 +95,22 @@ pub enum Step<'a> {
 /// Why a transaction failed. Unless the fault is ambiguous, nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{fault}", step.map(|step| format!("step {step} of the transaction: ")).unwrap_or_default())]
-pub struct Failed {
+pub struct MultiError {
     /// The step that the server refused, counted from 0; none where the whole request failed.
     pub step: Option<usize>,
-    pub fault: Fault,
+    pub fault: ZkError,
 }
 
 /// An identity that may change a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writer {
+pub struct AclWriter {
     /// `world:anyone`, `ip:10.0.0.0/8`.
     pub who: String,
     /// Of the letters `cdwa`.
     pub may: String,
 }
 
-impl Writer {
+impl AclWriter {
     pub fn is_everybody(&self) -> bool {
         self.who == "world:anyone"
     }
@@ -122,11 +122,11 @@ impl Writer {
 pub enum ConnectionState {
     Connected,
     Disconnected,
-    Over,
+    Ended,
 }
 
 /// A session. Dropping the last handle of it ends it at the server.
-pub trait Link: 'static {
+pub trait ZkClient: 'static {
     /// Fires once, when the watched node changes or goes, or the session ends.
     type Watch: Future<Output = ()>;
 
@@ -148,59 +148,60 @@ pub trait Link: 'static {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: Kind,
-    ) -> impl Future<Output = Result<Created, Fault>>;
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<CreatedNode, ZkError>>;
     /// Makes an empty node with the ACL of the node `above`.
     fn create_like<'a>(
         &'a self,
         path: &'a str,
         _above: &'a str,
-        kind: Kind,
-    ) -> impl Future<Output = Result<(), Fault>> + 'a {
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<(), ZkError>> + 'a {
         let sent = self.create(path, b"", kind);
         async { sent.await.map(drop) }
     }
-    fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
-    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
+    fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>>;
+    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>>;
     /// The children of several nodes, in one request (since ZooKeeper 3.6, the oldest that we support); `None` for each
     /// node that cannot be read.
-    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>>;
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>>;
-    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>>;
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>>;
+    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>>;
+    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>>;
     /// Watches an existing node; [`Fault::NoNode`] leaves no watch behind.
-    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>>;
+    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>>;
     /// The children, and a watch that fires when one comes or goes, or the node itself goes.
-    fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>>;
+    fn watch_children(&self, path: &str)
+    -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>>;
     /// Brings this session's server up to what the leader had committed. It needs no quorum, so it does not prove that
     /// the leader still leads.
-    fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>>;
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>>;
     /// Does all steps or none. Returns the path that each step created, with the number that the server appended.
-    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>>;
+    fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>>;
     /// Remembers the ACL of the node at `path`, which is about to be replaced. This session gives the next persistent
     /// node at that path the same ACL.
-    fn keep_access(&self, _path: &str) -> impl Future<Output = Result<(), Fault>> {
+    fn keep_access(&self, _path: &str) -> impl Future<Output = Result<(), ZkError>> {
         std::future::ready(Ok(()))
     }
     /// Who may change a node, or what stands below it.
-    fn writers(&self, _path: &str) -> impl Future<Output = Result<Vec<Writer>, Fault>> {
+    fn writers(&self, _path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
         std::future::ready(Ok(Vec::new()))
     }
     /// Who is meant to write our nodes: our own identity as the server knows it, and those that the settings name.
     /// Empty: the server knows no identity of ours. `None`: everybody may write, or the server cannot be asked.
-    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, Fault>> {
+    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
         std::future::ready(Ok(None))
     }
     /// Paths of all ephemeral nodes of this session at or below `path`.
-    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>>;
+    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>>;
 
     /// Ends the session at the server and waits for the answer. All other handles must be gone.
     fn close(self) -> impl Future<Output = ()>;
 }
 
 /// Makes sessions.
-pub trait Connect: 'static {
-    type Link: Link;
+pub trait ZkConnector: 'static {
+    type Client: ZkClient;
 
     /// One attempt, bounded by about the session timeout.
-    fn connect(&self) -> impl Future<Output = Result<Self::Link, Fault>>;
+    fn connect(&self) -> impl Future<Output = Result<Self::Client, ZkError>>;
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate_process::{
-    clock::{Boot, SharedClock},
+    clock::{BootInstant, SharedClock},
     randomness::Randomness,
 };
 use tokio::sync::Notify;
@@ -15,38 +15,38 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{
-    collected::Collected,
+    collected::BatchQueue,
     epoch::epoch,
-    heartbeat::Rhythm,
-    link::Link,
-    nameplate::{Nameplate, Publishes},
+    heartbeat::HeartbeatSchedule,
+    link::ZkClient,
+    nameplate::{LocalMember, PlanPublishing},
     paths::Paths,
-    proof::Proof,
-    published_plan::Announced,
+    proof::SessionDeadline,
+    published_plan::AnnouncedPlan,
 };
 use crate::{
-    metrics::SessionMetrics, not_granted::NotGranted, reach::Reach, session::registry::Registry,
-    state::Memory,
+    metrics::SessionMetrics, not_granted::GrantError, reach::PeerEndpoint, session::registry::NodeRegistry,
+    state::TokenHistory,
 };
 
 /// A registered session, shared by all tasks that act under it on its thread.
-pub struct Live<L> {
+pub struct ActiveSession<L> {
     pub link: L,
     pub paths: Paths,
     /// Name of our member node.
     pub member: String,
     /// Where other gateways reach this process.
-    pub reach: Option<Reach>,
-    pub(super) plate: Nameplate,
+    pub reach: Option<PeerEndpoint>,
+    pub(super) plate: LocalMember,
     /// The plan that the session has published; `None` if the process publishes none.
-    pub(super) announced: Option<Announced>,
-    pub proof: Arc<Proof>,
+    pub(super) announced: Option<AnnouncedPlan>,
+    pub proof: Arc<SessionDeadline>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
-    pub memory: Arc<Memory>,
-    pub registry: Registry,
+    pub memory: Arc<TokenHistory>,
+    pub registry: NodeRegistry,
     /// Nodes of mostly free keys that are about to be made or removed.
-    pub(crate) collected: Collected,
+    pub(crate) collected: BatchQueue,
     /// Cancelled when the session is over or given up: no new grant under it.
     pub over: CancellationToken,
     pub clock: SharedClock,
@@ -54,26 +54,26 @@ pub struct Live<L> {
     pub sequence_limit: u32,
     pub metrics: SessionMetrics,
     /// Heartbeat times and margin, from the session timeout; a reconnect may shorten them.
-    pub(super) rhythm: Cell<Rhythm>,
+    pub(super) rhythm: Cell<HeartbeatSchedule>,
     pub(super) beaten: Notify,
     /// When a heartbeat was last acknowledged, even if it did not extend the proof.
-    pub(super) acknowledged: Cell<Boot>,
+    pub(super) acknowledged: Cell<BootInstant>,
     /// Set when a node of this session had an epoch that was not above those seen before.
     pub(super) went_back: Cell<bool>,
 }
 
-impl<L: Link> Live<L> {
+impl<L: ZkClient> ActiveSession<L> {
     /// The data of a lock node by which other gateways find us; empty if they cannot reach us.
     pub fn signature(&self) -> &[u8] {
         if self.reach.is_some() { self.member.as_bytes() } else { b"" }
     }
 
-    pub(super) fn publishes(&self) -> Option<(&Publishes, &Announced)> {
+    pub(super) fn publishes(&self) -> Option<(&PlanPublishing, &AnnouncedPlan)> {
         self.plate.publishes().zip(self.announced.as_ref())
     }
 
     /// The present heartbeat times and margin.
-    pub(crate) fn rhythm(&self) -> Rhythm {
+    pub(crate) fn rhythm(&self) -> HeartbeatSchedule {
         self.rhythm.get()
     }
 
@@ -91,7 +91,7 @@ impl<L: Link> Live<L> {
     /// # Errors
     /// The czxid gives no token, or ZooKeeper went back. In the second case the proof is revoked, and the session is
     /// given up.
-    pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, NotGranted> {
+    pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, GrantError> {
         let epoch = epoch(self.base, czxid)?;
         match self.memory.saw(epoch, before) {
             Ok(()) => Ok(epoch),
@@ -100,7 +100,7 @@ impl<L: Link> Live<L> {
                 self.went_back.set(true);
                 error!(code = "FG0503", %why, "lock.rolled_back");
                 self.memory.alarm();
-                Err(NotGranted::Lost)
+                Err(GrantError::Lost)
             }
         }
     }
@@ -108,40 +108,40 @@ impl<L: Link> Live<L> {
 
 /// The session as the rest of the gateway sees it.
 #[derive(Debug, Clone)]
-pub enum View {
+pub enum SessionState {
     /// There is no session, with the reason.
-    Away(Arc<str>),
+    NoSession(Arc<str>),
     /// There is no session because the installation is not made yet; the text says how to make it.
-    Unmade(Arc<str>),
+    NotInitialised(Arc<str>),
     /// No session is made because ZooKeeper went back; the text says how that was found.
     RolledBack(Arc<str>),
-    Live {
+    Active {
         connected: bool,
-        proof: Arc<Proof>,
+        proof: Arc<SessionDeadline>,
     },
 }
 
-impl View {
+impl SessionState {
     /// Could a lock be granted now?
     pub fn is_ready(&self, clock: &SharedClock) -> bool {
-        matches!(self, View::Live { connected: true, proof } if proof.holds(clock.now()))
+        matches!(self, SessionState::Active { connected: true, proof } if proof.holds(clock.now()))
     }
 }
 
 /// The session of the moment, on its own thread.
-pub struct Current<L> {
-    live: RefCell<Option<Rc<Live<L>>>>,
+pub struct CurrentSession<L> {
+    live: RefCell<Option<Rc<ActiveSession<L>>>>,
     made: Notify,
 }
 
-impl<L> Default for Current<L> {
+impl<L> Default for CurrentSession<L> {
     fn default() -> Self {
         Self { live: RefCell::new(None), made: Notify::new() }
     }
 }
 
-impl<L> Current<L> {
-    pub fn live(&self) -> Option<Rc<Live<L>>> {
+impl<L> CurrentSession<L> {
+    pub fn live(&self) -> Option<Rc<ActiveSession<L>>> {
         self.live.borrow().clone()
     }
 
@@ -150,7 +150,7 @@ impl<L> Current<L> {
         self.made.notified().await;
     }
 
-    pub(super) fn set(&self, live: Option<Rc<Live<L>>>) -> Option<Rc<Live<L>>> {
+    pub(super) fn set(&self, live: Option<Rc<ActiveSession<L>>>) -> Option<Rc<ActiveSession<L>>> {
         let before = self.live.replace(live);
         self.made.notify_waiters();
         before

@@ -7,26 +7,26 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use zookeeper_client::{Client, Error, MultiReadResult, Stat};
 
 /// The nodes of one session that are looked at. When this is dropped, all waits for them end.
-pub(super) struct Looks {
-    state: Rc<State>,
+pub(super) struct PolledWatches {
+    state: Rc<PollerState>,
     _ends: DropGuard,
 }
 
-struct State {
-    waiting: RefCell<Waiting>,
+struct PollerState {
+    waiting: RefCell<PolledNodes>,
     ended: CancellationToken,
 }
 
 #[derive(Default)]
-struct Waiting {
-    nodes: VecDeque<Looked>,
+struct PolledNodes {
+    nodes: VecDeque<PolledNode>,
     /// Whether a task looks at them.
     attended: bool,
 }
 
-struct Looked {
+struct PolledNode {
     path: String,
-    was: Face,
+    was: NodeVersion,
     /// Bytes of its data: whoever asks how a node looks is sent its data, too.
     bytes: usize,
     changed: oneshot::Sender<()>,
@@ -35,16 +35,16 @@ struct Looked {
 /// What changes when a node is made anew or written, or when a child of it comes or goes: the transactions that did so
 /// last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Face {
+pub(super) struct NodeVersion {
     made: i64,
     written: i64,
     children: i64,
 }
 
 /// Says that nobody looks, however the task ends.
-struct Attends(Rc<State>);
+struct PollerGuard(Rc<PollerState>);
 
-impl Drop for Attends {
+impl Drop for PollerGuard {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.borrow_mut();
         waiting.attended = false;
@@ -52,7 +52,7 @@ impl Drop for Attends {
     }
 }
 
-impl From<&Stat> for Face {
+impl From<&Stat> for NodeVersion {
     fn from(stat: &Stat) -> Self {
         Self { made: stat.czxid, written: stat.mzxid, children: stat.pzxid }
     }
@@ -65,17 +65,17 @@ const AT_ONCE: usize = 250;
 const MOST_BYTES: usize = 256 * 1024;
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
 
-impl Default for Looks {
+impl Default for PolledWatches {
     fn default() -> Self {
         let ended = CancellationToken::new();
         Self {
-            state: Rc::new(State { waiting: RefCell::default(), ended: ended.clone() }),
+            state: Rc::new(PollerState { waiting: RefCell::default(), ended: ended.clone() }),
             _ends: ended.drop_guard(),
         }
     }
 }
 
-impl Looks {
+impl PolledWatches {
     /// Returns when the node no longer looks as it did in `stat`, when it may have changed unseen, or when the session ends.
     ///
     /// # Cancellation
@@ -87,11 +87,11 @@ impl Looks {
         stat: &Stat,
     ) -> impl Future<Output = ()> + use<> {
         let (changed, told) = oneshot::channel();
-        let (was, bytes) = (Face::from(stat), usize::try_from(stat.data_length).unwrap_or_default());
+        let (was, bytes) = (NodeVersion::from(stat), usize::try_from(stat.data_length).unwrap_or_default());
         let mut waiting = self.state.waiting.borrow_mut();
-        waiting.nodes.push_back(Looked { path, was, bytes, changed });
+        waiting.nodes.push_back(PolledNode { path, was, bytes, changed });
         if !std::mem::replace(&mut waiting.attended, true) {
-            let (client, attends) = (Rc::downgrade(client), Attends(self.state.clone()));
+            let (client, attends) = (Rc::downgrade(client), PollerGuard(self.state.clone()));
             drop(spawn_local(async move {
                 let state = &attends.0;
                 let looking = async {
@@ -111,9 +111,9 @@ impl Looks {
     }
 }
 
-impl State {
+impl PollerState {
     /// Returns the nodes that are due, when they are due. `None`: nobody waits any more.
-    async fn next(&self) -> Option<Vec<Looked>> {
+    async fn next(&self) -> Option<Vec<PolledNode>> {
         let due = {
             let mut waiting = self.waiting.borrow_mut();
             waiting.nodes.retain(|node| !node.changed.is_closed());
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Tells those whose node has changed. The others wait again.
-    async fn look(&self, client: &Client, batch: Vec<Looked>) {
+    async fn look(&self, client: &Client, batch: Vec<PolledNode>) {
         let faces = faces(client, &batch).await;
         let faces = faces.into_iter().map(Some).chain(std::iter::repeat(None));
         for (node, face) in batch.into_iter().zip(faces) {
@@ -160,7 +160,7 @@ fn pause(due: usize) -> Duration {
 
 /// What the nodes look like now; `None` for each that is gone or cannot be read. Nothing if the request failed: whoever
 /// waits then looks alone, and learns why.
-async fn faces(client: &Client, batch: &[Looked]) -> Vec<Option<Face>> {
+async fn faces(client: &Client, batch: &[PolledNode]) -> Vec<Option<NodeVersion>> {
     let mut reader = client.new_multi_reader();
     let added = batch.iter().try_for_each(|node| reader.add_get_data(&node.path));
     let read = added.map(|()| reader.commit());
@@ -169,7 +169,7 @@ async fn faces(client: &Client, batch: &[Looked]) -> Vec<Option<Face>> {
         Err(error) => Err(error),
     };
     let face = |result: &_| match result {
-        MultiReadResult::Data { stat, .. } => Some(Face::from(stat)),
+        MultiReadResult::Data { stat, .. } => Some(NodeVersion::from(stat)),
         _ => None,
     };
     read.unwrap_or_else(|_: Error| Vec::new()).iter().map(face).collect()

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reach::{PageAddress, Reach};
+use crate::reach::{PageAddress, PeerEndpoint};
 
 /// Data of a member node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct MemberRecord {
     pub format: u32,
     pub version: String,
     /// Fingerprint of the part of the plan that decides keys and lock paths: 16 hex digits.
     pub plan: String,
     /// Where other gateways reach it. Builds before this field do not say it, and do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<Reach>,
+    pub peer: Option<PeerEndpoint>,
     /// Where people look at it. Builds before this field do not say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<PageAddress>,

@@ -5,22 +5,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::link::{Connect, ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step, Writer};
+use super::link::{
+    AclWriter, ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnector,
+    ZkError,
+};
 use crate::metrics::SessionMetrics;
 
 /// A session, or what makes sessions, whose operations are counted.
-pub struct Metered<T> {
+pub struct Instrumented<T> {
     inner: T,
     metrics: SessionMetrics,
 }
 
-impl<T> Metered<T> {
+impl<T> Instrumented<T> {
     pub fn new(inner: T, metrics: &SessionMetrics) -> Self {
         Self { inner, metrics: metrics.clone() }
     }
 
     /// Times `sent`, which is on its way already: operations are sent when they are called.
-    fn timed<R, E: Told>(
+    fn timed<R, E: ErrorLabel>(
         &self,
         op: &'static str,
         sent: impl Future<Output = Result<R, E>>,
@@ -28,45 +31,45 @@ impl<T> Metered<T> {
         let began = Instant::now();
         async move {
             let answer = sent.await;
-            self.metrics.answered(op, began.elapsed(), answer.as_ref().err().and_then(Told::word));
+            self.metrics.answered(op, began.elapsed(), answer.as_ref().err().and_then(ErrorLabel::word));
             answer
         }
     }
 }
 
 /// The kind of a failure, for the metrics.
-trait Told {
+trait ErrorLabel {
     /// `None`: an ordinary answer, not counted as a failure.
     fn word(&self) -> Option<&'static str>;
 }
 
-impl Told for Fault {
+impl ErrorLabel for ZkError {
     fn word(&self) -> Option<&'static str> {
         match self {
             Self::NoNode | Self::NodeExists | Self::NotEmpty | Self::BadVersion => None,
             Self::Refused(_) | Self::Tls(_) | Self::Denied(_) => Some("refused"),
             Self::Ambiguous(_) => Some("ambiguous"),
-            Self::Over => Some("over"),
+            Self::SessionEnded => Some("over"),
         }
     }
 }
 
-impl Told for Failed {
+impl ErrorLabel for MultiError {
     fn word(&self) -> Option<&'static str> {
         self.fault.word()
     }
 }
 
-impl<C: Connect> Connect for Metered<C> {
-    type Link = Metered<C::Link>;
+impl<C: ZkConnector> ZkConnector for Instrumented<C> {
+    type Client = Instrumented<C::Client>;
 
-    async fn connect(&self) -> Result<Self::Link, Fault> {
+    async fn connect(&self) -> Result<Self::Client, ZkError> {
         let link = self.timed("connect", self.inner.connect()).await?;
-        Ok(Metered::new(link, &self.metrics))
+        Ok(Instrumented::new(link, &self.metrics))
     }
 }
 
-impl<L: Link> Link for Metered<L> {
+impl<L: ZkClient> ZkClient for Instrumented<L> {
     type Watch = L::Watch;
 
     fn id(&self) -> i64 {
@@ -97,8 +100,8 @@ impl<L: Link> Link for Metered<L> {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: Kind,
-    ) -> impl Future<Output = Result<Created, Fault>> {
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
         self.timed("create", self.inner.create(path, data, kind))
     }
 
@@ -106,56 +109,59 @@ impl<L: Link> Link for Metered<L> {
         &'a self,
         path: &'a str,
         above: &'a str,
-        kind: Kind,
-    ) -> impl Future<Output = Result<(), Fault>> + 'a {
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<(), ZkError>> + 'a {
         self.timed("create", self.inner.create_like(path, above, kind))
     }
 
-    fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
+    fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
         self.timed("delete", self.inner.delete(path))
     }
 
-    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
+    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
         self.timed("list", self.inner.children(path))
     }
 
-    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>> {
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>> {
         self.timed("list", self.inner.children_of(paths))
     }
 
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>> {
+    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
         self.timed("stat", self.inner.seen(path))
     }
 
-    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>> {
+    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>> {
         self.timed("read", self.inner.data(path))
     }
 
-    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>> {
+    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>> {
         self.timed("watch", self.inner.watch(path))
     }
 
-    fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>> {
+    fn watch_children(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>> {
         self.timed("watch-list", self.inner.watch_children(path))
     }
 
-    fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
         self.timed("sync", self.inner.sync(path))
     }
 
-    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>> {
+    fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>> {
         self.timed("commit", self.inner.commit(steps))
     }
 
-    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<Writer>, Fault>> {
+    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
         self.inner.writers(path)
     }
 
-    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, Fault>> {
+    fn meant(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {
         self.inner.meant()
     }
 
-    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
+    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
         self.timed("ephemerals", self.inner.ephemerals(path))
     }
 

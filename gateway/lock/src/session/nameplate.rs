@@ -8,56 +8,56 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    member::Member,
-    others::Others,
-    publication::{Judge, Publication},
+    member::MemberRecord,
+    others::PeerCheck,
+    publication::{PlanEvaluator, PlanPublication},
 };
 use crate::meta::FORMAT;
-use crate::reach::{PageAddress, Reach};
+use crate::reach::{PageAddress, PeerEndpoint};
 
 /// The data as it is to be written, shared by all sessions of a process.
 #[derive(Debug, Clone)]
-pub struct Nameplate {
-    written: Arc<Mutex<Written>>,
+pub struct LocalMember {
+    written: Arc<Mutex<EncodedMember>>,
     /// The same as long as the process lives.
-    reach: Option<Reach>,
+    reach: Option<PeerEndpoint>,
     /// What the last look at the member nodes of other gateways found.
-    others: Arc<Others>,
+    others: Arc<PeerCheck>,
     /// `None` for a program that names its keys itself.
-    publishes: Option<Publishes>,
+    publishes: Option<PlanPublishing>,
 }
 
 #[derive(Debug)]
-struct Written {
-    member: Member,
+struct EncodedMember {
+    member: MemberRecord,
     data: Arc<[u8]>,
 }
 
 /// Publishing of the plan, for a process that does so.
 #[derive(Debug, Clone)]
-pub(super) struct Publishes {
+pub(super) struct PlanPublishing {
     /// The plan that its sessions have to publish from now on.
-    pub(super) now: watch::Sender<Publication>,
-    pub(super) judge: Arc<dyn Judge>,
+    pub(super) now: watch::Sender<PlanPublication>,
+    pub(super) judge: Arc<dyn PlanEvaluator>,
     /// Plans of other gateways, by fingerprint. A published plan never changes, so it is read once.
-    known: Arc<Mutex<HashMap<String, Publication>>>,
+    known: Arc<Mutex<HashMap<String, PlanPublication>>>,
     /// Member nodes of programs that name their keys themselves. They never say anything of a plan, so they are not
     /// read again.
     programs: Arc<Mutex<HashSet<String>>>,
 }
 
 /// The most plans that are remembered. A fleet has two while it changes from one to another.
-const MOST_KNOWN: usize = 16;
+const MAX_CACHED_PLANS: usize = 16;
 
-impl Nameplate {
+impl LocalMember {
     /// `plan`: the fingerprint of the part of the plan that decides keys and lock paths.
     pub fn of(plan: u64) -> Self {
         Self::reached_at(plan, None)
     }
 
     /// For a gateway that has a listener for others.
-    pub fn reached_at(plan: u64, reach: Option<Reach>) -> Self {
-        let written = Written::of(Member {
+    pub fn reached_at(plan: u64, reach: Option<PeerEndpoint>) -> Self {
+        let written = EncodedMember::of(MemberRecord {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             plan: written(plan),
@@ -79,9 +79,9 @@ impl Nameplate {
     /// Adds the plan that the gateway publishes. Such a gateway gives way to those that published an unlike plan
     /// before.
     #[must_use]
-    pub fn publishing(self, plan: u64, publication: Publication, judge: Arc<dyn Judge>) -> Self {
+    pub fn publishing(self, plan: u64, publication: PlanPublication, judge: Arc<dyn PlanEvaluator>) -> Self {
         let now = watch::Sender::new(publication);
-        let publishes = Some(Publishes { now, judge, known: Arc::default(), programs: Arc::default() });
+        let publishes = Some(PlanPublishing { now, judge, known: Arc::default(), programs: Arc::default() });
         self.written().changes(|member| {
             member.plan = written(plan);
             member.publishes = true;
@@ -101,22 +101,22 @@ impl Nameplate {
     }
 
     /// Has this plan published. Call it when no request runs any more that took a lock by another plan.
-    pub fn publishes_now(&self, publication: Publication) {
+    pub fn publishes_now(&self, publication: PlanPublication) {
         if let Some(publishes) = &self.publishes {
             publishes.now.send_replace(publication);
         }
     }
 
     /// Where other gateways reach this process.
-    pub fn reach(&self) -> Option<&Reach> {
+    pub fn reach(&self) -> Option<&PeerEndpoint> {
         self.reach.as_ref()
     }
 
-    pub(super) fn publishes(&self) -> Option<&Publishes> {
+    pub(super) fn publishes(&self) -> Option<&PlanPublishing> {
         self.publishes.as_ref()
     }
 
-    pub(super) fn others(&self) -> &Others {
+    pub(super) fn others(&self) -> &PeerCheck {
         &self.others
     }
 
@@ -129,14 +129,14 @@ impl Nameplate {
         plan == self.written().member.plan || plan == written(NO_PLAN)
     }
 
-    pub(super) fn known_plan(&self, fingerprint: &str) -> Option<Publication> {
+    pub(super) fn known_plan(&self, fingerprint: &str) -> Option<PlanPublication> {
         self.publishes.as_ref()?.known().get(fingerprint).cloned()
     }
 
-    pub(super) fn knows_plan(&self, publication: &Publication) {
+    pub(super) fn knows_plan(&self, publication: &PlanPublication) {
         let Some(publishes) = &self.publishes else { return };
         let mut known = publishes.known();
-        if known.len() >= MOST_KNOWN {
+        if known.len() >= MAX_CACHED_PLANS {
             known.clear();
         }
         known.insert(publication.fingerprint().to_owned(), publication.clone());
@@ -151,13 +151,13 @@ impl Nameplate {
         members.iter().filter(|member| !programs.contains(*member)).cloned().collect()
     }
 
-    pub(super) fn is_program(&self, member: &str, told: &Member) {
+    pub(super) fn is_program(&self, member: &str, told: &MemberRecord) {
         if let Some(publishes) = self.publishes.as_ref().filter(|_| told.plan == written(NO_PLAN)) {
             publishes.programs().insert(member.to_owned());
         }
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, EncodedMember> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,23 +169,23 @@ fn written(plan: u64) -> String {
     format!("{plan:016x}")
 }
 
-impl Publishes {
+impl PlanPublishing {
     fn programs(&self) -> MutexGuard<'_, HashSet<String>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Publication>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, PlanPublication>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Written {
-    fn of(member: Member) -> Self {
+impl EncodedMember {
+    fn of(member: MemberRecord) -> Self {
         let data = serde_json::to_vec(&member).expect("plain fields serialise").into();
         Self { member, data }
     }
 
-    fn changes(&mut self, change: impl FnOnce(&mut Member)) {
+    fn changes(&mut self, change: impl FnOnce(&mut MemberRecord)) {
         change(&mut self.member);
         *self = Self::of(self.member.clone());
     }
@@ -198,12 +198,12 @@ mod tests {
     #[test]
     fn what_other_builds_write_is_read_and_what_they_do_not_know_does_not_disturb_them() {
         let older = r#"{"format":1,"version":"0.4.0","plan":"00"}"#;
-        assert_eq!(serde_json::from_str::<Member>(older).expect("read").peer, None);
+        assert_eq!(serde_json::from_str::<MemberRecord>(older).expect("read").peer, None);
         let pass = "5a".repeat(32);
         let newer = format!(
             r#"{{"format":1,"version":"9","plan":"00","peer":{{"address":"gw:9910","pass":"{pass}","more":1}},"more":2}}"#
         );
-        let peer = serde_json::from_str::<Member>(&newer).expect("read").peer.expect("it is reached");
+        let peer = serde_json::from_str::<MemberRecord>(&newer).expect("read").peer.expect("it is reached");
         assert_eq!((peer.address.as_str(), peer.pass.as_str()), ("gw:9910", &*pass));
     }
 }

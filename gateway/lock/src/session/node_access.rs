@@ -4,12 +4,12 @@ use std::{collections::BTreeSet, path::Path};
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use fencegate_policies::plan;
-use fencegate_process::pem::{BadPem, Secrecy, text};
+use fencegate_process::pem::{FileSecrecy, PemError, text};
 use zookeeper_client::{Acl, AuthId, Connector, Permission};
 
 /// The ACLs of our nodes, and our identity. All sessions of a process have the same, from start to end, because
 /// existing nodes were made with it.
-pub(super) struct NodeAccess {
+pub(super) struct NodeAcls {
     acls: Vec<Acl>,
     /// The ACL of our nodes among those of other programs. Everybody may read these, because other programs read the
     /// node that they wait for.
@@ -22,11 +22,11 @@ pub(super) struct NodeAccess {
     shown: Option<String>,
 }
 
-impl NodeAccess {
+impl NodeAcls {
     /// # Errors
     /// The file of the password cannot be read, or others can read it.
-    pub(super) fn of(policy: &plan::ZooKeeper) -> Result<Self, BadPem> {
-        let closed = policy.acl == plan::Acl::Closed;
+    pub(super) fn of(policy: &plan::ZooKeeperSettings) -> Result<Self, PemError> {
+        let closed = policy.acl == plan::AclMode::Closed;
         let shown = policy.digest.as_ref().map(|digest| {
             password(&digest.password_file).map(|password| format!("{}:{password}", digest.user))
         });
@@ -101,9 +101,9 @@ impl NodeAccess {
 }
 
 /// Reads the password: one line, without its end.
-fn password(path: &Path) -> Result<String, BadPem> {
-    let unfit = |why: &str| BadPem::Content { path: path.into(), why: why.to_owned() };
-    let read = text(path, Secrecy::Secret)?;
+fn password(path: &Path) -> Result<String, PemError> {
+    let unfit = |why: &str| PemError::Content { path: path.into(), why: why.to_owned() };
+    let read = text(path, FileSecrecy::Secret)?;
     match read.trim_end_matches(['\r', '\n']) {
         "" => Err(unfit("it has no password")),
         one if one.contains(char::is_control) => Err(unfit("it has more than one line with a password")),
@@ -130,9 +130,9 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn access(shown: Option<&str>, identities: &[&str]) -> NodeAccess {
+    fn access(shown: Option<&str>, identities: &[&str]) -> NodeAcls {
         let identities = identities.iter().map(|&one| one.to_owned()).collect();
-        NodeAccess {
+        NodeAcls {
             acls: Vec::new(),
             beside: Vec::new(),
             root: "/r".into(),
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn only_among_the_nodes_of_other_programs_everybody_reads_ours() {
         let reading = vec![Acl::new(Permission::READ, AuthId::anyone())];
-        let access = NodeAccess { beside: reading, ..access(None, &[]) };
+        let access = NodeAcls { beside: reading, ..access(None, &[]) };
         for (path, beside) in [("/r", 0), ("/r/locks/5c", 0), ("/app/7", 1), ("/ra", 1), ("/rx/r", 1)] {
             assert_eq!(access.at(path).len(), beside, "{path}");
         }

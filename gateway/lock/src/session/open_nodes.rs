@@ -9,14 +9,14 @@ use futures_util::future::{join, join_all};
 use tracing::{debug, info, warn};
 
 use super::{
-    link::{Fault, Link},
-    live::Live,
-    settings::Settings,
+    link::{ZkClient, ZkError},
+    live::ActiveSession,
+    settings::SessionSettings,
 };
 
 /// The result of the check.
 #[derive(Debug, Default)]
-pub struct Audit {
+pub struct AclAudit {
     /// How many nodes were read.
     pub looked: usize,
     /// Whether there were more nodes than could be read.
@@ -36,7 +36,7 @@ const NAMED: usize = 8;
 /// Nodes that are read at once.
 const TOGETHER: usize = 64;
 
-impl Audit {
+impl AclAudit {
     /// The result in one sentence.
     pub fn told(&self) -> String {
         let more = self.count - self.open.len();
@@ -55,8 +55,8 @@ impl Audit {
 ///
 /// # Errors
 /// The root cannot be read. A node that goes meanwhile is no error.
-pub async fn audit(link: &impl Link, root: &str, meant: &[String]) -> Result<Audit, Fault> {
-    let mut found = Audit::default();
+pub async fn audit(link: &impl ZkClient, root: &str, meant: &[String]) -> Result<AclAudit, ZkError> {
+    let mut found = AclAudit::default();
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() && found.looked < MOST {
         let some: Vec<String> = left.drain(..left.len().min(TOGETHER).min(MOST - found.looked)).collect();
@@ -73,9 +73,9 @@ pub async fn audit(link: &impl Link, root: &str, meant: &[String]) -> Result<Aud
                         found.notes(format!("{path} ({})", others.join(", ")));
                     }
                 }
-                Err(Fault::NoNode) => continue,
+                Err(ZkError::NoNode) => continue,
                 // A node that even we may not read belongs to somebody else.
-                Err(Fault::Denied(_)) if path != root => found.notes(format!("{path} (closed to us)")),
+                Err(ZkError::Denied(_)) if path != root => found.notes(format!("{path} (closed to us)")),
                 Err(fault) => return Err(fault),
             }
             left.extend(children.unwrap_or_default().into_iter().map(|child| format!("{path}/{child}")));
@@ -85,7 +85,7 @@ pub async fn audit(link: &impl Link, root: &str, meant: &[String]) -> Result<Aud
     Ok(found)
 }
 
-impl Audit {
+impl AclAudit {
     fn notes(&mut self, node: String) {
         self.count += 1;
         if self.open.len() < NAMED {
@@ -95,7 +95,7 @@ impl Audit {
 }
 
 /// Runs the check once in the life of a process, in one of its sessions, and logs the result.
-pub(crate) async fn once<L: Link>(live: &Live<L>, settings: &Settings) {
+pub(crate) async fn once<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) {
     let Some(claim) = settings.complaints.audits() else { return };
     let audited = async {
         let Some(meant) = live.link.meant().await? else { return Ok(None) };
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_was_found_is_told_in_one_sentence_of_a_bounded_length() {
-        let mut found = Audit { looked: 4096, unfinished: true, ..Audit::default() };
+        let mut found = AclAudit { looked: 4096, unfinished: true, ..AclAudit::default() };
         for number in 0..1000 {
             found.notes(format!("/f/{number} (world:anyone)"));
         }

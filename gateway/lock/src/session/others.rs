@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use tracing::{info, warn};
 
 /// The last look at the other gateways. One session of the process looks, and all share the result.
 #[derive(Debug, Default)]
-pub(super) struct Others {
+pub(super) struct PeerCheck {
     /// When the last look was, in nanoseconds since boot; 0 if a look is due.
     looked: AtomicU64,
     /// Gateways that lock other keys, by name.
@@ -24,9 +24,9 @@ pub(super) struct Others {
 }
 
 /// Several times as many as a process has at once, because a lost session leaves its node for a while.
-const MOST_OF_OURS: usize = 512;
+const MAX_OWN_MEMBERS: usize = 512;
 
-impl Others {
+impl PeerCheck {
     /// This gateway's own plan has changed, so a look is due.
     pub(super) fn look_again(&self) {
         self.looked.store(0, Ordering::Release);
@@ -38,7 +38,7 @@ impl Others {
     pub(super) fn is_ours(&self, member: &str) {
         let mut ours = self.ours.lock().unwrap_or_else(PoisonError::into_inner);
         ours.push_back(member.to_owned());
-        if ours.len() > MOST_OF_OURS {
+        if ours.len() > MAX_OWN_MEMBERS {
             ours.pop_front();
         }
     }
@@ -50,9 +50,9 @@ impl Others {
     }
 
     /// Once per `every`, true for exactly one caller.
-    pub(super) fn is_due(&self, now: Boot, every: Duration) -> bool {
+    pub(super) fn is_due(&self, now: BootInstant, every: Duration) -> bool {
         let last = self.looked.load(Ordering::Acquire);
-        let due = last == 0 || now.since(Boot::from_nanos(last)) >= every;
+        let due = last == 0 || now.since(BootInstant::from_nanos(last)) >= every;
         let mine = || self.looked.compare_exchange(last, now.as_nanos(), Ordering::AcqRel, Ordering::Acquire);
         due && mine().is_ok()
     }
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn one_of_all_sessions_looks_once_per_period_and_at_once_after_a_change() {
-        let (others, every) = (Others::default(), Duration::from_secs(10));
-        let second = |n: u64| Boot::from_nanos(n * 1_000_000_000);
+        let (others, every) = (PeerCheck::default(), Duration::from_secs(10));
+        let second = |n: u64| BootInstant::from_nanos(n * 1_000_000_000);
         let due: Vec<bool> = [1, 1, 5, 11, 11, 12].map(|now| others.is_due(second(now), every)).into();
         assert_eq!(due, [true, false, false, true, false, false]);
         others.look_again();
@@ -90,12 +90,12 @@ mod tests {
 
     #[test]
     fn nodes_of_this_process_are_not_those_of_others_and_a_namesake_s_are() {
-        let others = Others::default();
+        let others = PeerCheck::default();
         others.is_ours("/f/members/gw-1-01");
         let members = ["/f/members/gw-1-01", "/f/members/gw-1-02", "/f/members/gw-2-03"];
         let left = others.are_not_ours(members.map(str::to_owned).into());
         assert_eq!(left, ["/f/members/gw-1-02", "/f/members/gw-2-03"]);
-        for session in 0..MOST_OF_OURS {
+        for session in 0..MAX_OWN_MEMBERS {
             others.is_ours(&format!("/f/members/gw-1-{session}-later"));
         }
         assert_eq!(others.are_not_ours(vec![members[0].to_owned()]).len(), 1, "kept for ever");

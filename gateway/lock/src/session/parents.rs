@@ -7,33 +7,33 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-use super::kept_parents::KeptParents;
+use super::kept_parents::RetainedParents;
 
 #[derive(Default)]
-pub struct Parents {
+pub struct ParentCache {
     /// Parents that existed when they were last seen.
-    there: Noted,
+    there: BoundedSet,
     /// Parents at which a transaction was refused because of other contenders.
-    disputed: Noted,
+    disputed: BoundedSet,
     /// The number of our attempts, by parent.
     ours: RefCell<HashMap<u64, u32>>,
-    pub(crate) kept: KeptParents,
+    pub(crate) kept: RetainedParents,
     hasher: RandomState,
 }
 
 /// A set of bounded size: if two entries have the same place, the later one stays.
-struct Noted(RefCell<Box<[u64]>>);
+struct BoundedSet(RefCell<Box<[u64]>>);
 
 /// Entries of a set, eight bytes each.
-const PLACES: usize = 8192;
+const CAPACITY: usize = 8192;
 
-impl Default for Noted {
+impl Default for BoundedSet {
     fn default() -> Self {
-        Self(RefCell::new(vec![0; PLACES].into()))
+        Self(RefCell::new(vec![0; CAPACITY].into()))
     }
 }
 
-impl Noted {
+impl BoundedSet {
     fn has(&self, mark: u64) -> bool {
         self.0.borrow()[place(mark)] == mark
     }
@@ -51,10 +51,10 @@ impl Noted {
 }
 
 fn place(mark: u64) -> usize {
-    usize::try_from(mark >> 32).unwrap_or_default() % PLACES
+    usize::try_from(mark >> 32).unwrap_or_default() % CAPACITY
 }
 
-impl Parents {
+impl ParentCache {
     /// Whether the parent probably exists.
     pub fn expects(&self, parent: &str) -> bool {
         self.there.has(self.mark(parent))
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_last_is_expected() {
-        let parents = Parents::default();
+        let parents = ParentCache::default();
         assert!(!parents.expects("/a"));
         parents.is_there("/a");
         assert!(parents.expects("/a") && !parents.expects("/b"));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn an_attempt_is_alone_until_another_one_of_the_session_begins_there() {
-        let parents = Parents::default();
+        let parents = ParentCache::default();
         let first = parents.joins("/a");
         assert!(parents.has_one(first));
         let second = parents.joins("/a");
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_parent_is_disputed_until_it_is_settled() {
-        let parents = Parents::default();
+        let parents = ParentCache::default();
         parents.dispute("/a");
         assert!(parents.is_disputed("/a") && !parents.is_disputed("/b"));
         parents.settle("/a");

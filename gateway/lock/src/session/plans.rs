@@ -11,53 +11,58 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 
 use super::{
-    link::{Failed, Fault, Kind, Link, Step},
+    link::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
     paths::{Paths, PlanPart},
-    publication::Publication,
+    publication::PlanPublication,
 };
 
 /// Bytes of a part: well below the megabyte that a server takes in one request.
-const PART: usize = 512 * 1024;
+const PART_BYTES: usize = 512 * 1024;
 
 /// A larger plan is not accepted.
-const MOST_PARTS: usize = 64;
+const MAX_PARTS: usize = 64;
 
 /// Paths of the parts of a plan, first to last.
-fn parts(paths: &Paths, publication: &Publication) -> Vec<String> {
-    let count = publication.bytes().len().div_ceil(PART).max(1);
+fn parts(paths: &Paths, publication: &PlanPublication) -> Vec<String> {
+    let count = publication.bytes().len().div_ceil(PART_BYTES).max(1);
     let part = |number| paths.plan_part(publication.fingerprint(), number, count);
     (0..count).map(part).collect()
 }
 
 /// Paths of the nodes by which `member` names this plan.
-pub(super) fn namings(paths: &Paths, publication: &Publication, member: &str) -> Vec<String> {
+pub(super) fn namings(paths: &Paths, publication: &PlanPublication, member: &str) -> Vec<String> {
     parts(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
 }
 
 /// Writes the parts that are missing.
-pub(super) async fn write(link: &impl Link, paths: &Paths, publication: &Publication) -> Result<(), Fault> {
-    let there = |made: Result<_, Fault>| match made {
-        Ok(_) | Err(Fault::NodeExists) => Ok(()),
+pub(super) async fn write(
+    link: &impl ZkClient,
+    paths: &Paths,
+    publication: &PlanPublication,
+) -> Result<(), ZkError> {
+    let there = |made: Result<_, ZkError>| match made {
+        Ok(_) | Err(ZkError::NodeExists) => Ok(()),
         Err(fault) => Err(fault),
     };
-    there(link.create(&paths.plans(), b"", Kind::Persistent).await)?;
+    there(link.create(&paths.plans(), b"", NodeKind::Persistent).await)?;
     let paths = parts(paths, publication);
     let bytes = publication.bytes();
     for (number, path) in paths.iter().enumerate() {
-        let part = &bytes[(number * PART).min(bytes.len())..((number + 1) * PART).min(bytes.len())];
-        there(link.create(path, part, Kind::Container).await)?;
+        let part =
+            &bytes[(number * PART_BYTES).min(bytes.len())..((number + 1) * PART_BYTES).min(bytes.len())];
+        there(link.create(path, part, NodeKind::Container).await)?;
     }
     Ok(())
 }
 
 /// All plans in ZooKeeper, each with the sessions that have published it.
 pub(super) async fn published(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
-) -> Result<BTreeMap<PlanPart, Vec<String>>, Fault> {
+) -> Result<BTreeMap<PlanPart, Vec<String>>, ZkError> {
     let folder = paths.plans();
     let nodes = match link.children(&folder).await {
-        Err(Fault::NoNode) => Vec::new(),
+        Err(ZkError::NoNode) => Vec::new(),
         nodes => nodes?,
     };
     let first = nodes.iter().filter_map(|node| PlanPart::parse(node)).filter(|part| part.number == 0);
@@ -65,7 +70,7 @@ pub(super) async fn published(
     let below = first.iter().map(|part| async move {
         match link.children(&format!("{folder}/{part}", folder = paths.plans())).await {
             // The part has gone meanwhile, so nobody publishes it.
-            Err(Fault::NoNode) => Ok(Vec::new()),
+            Err(ZkError::NoNode) => Ok(Vec::new()),
             members => members,
         }
     });
@@ -75,11 +80,11 @@ pub(super) async fn published(
 
 /// Reads a plan. `Err(Ok(why))`: its content does not fit its name.
 pub(super) async fn read(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     plan: &PlanPart,
-) -> Result<Publication, Result<String, Fault>> {
-    if plan.count > MOST_PARTS {
+) -> Result<PlanPublication, Result<String, ZkError>> {
+    if plan.count > MAX_PARTS {
         return Err(Ok(format!("it has {} parts", plan.count)));
     }
     let mut bytes = Vec::new();
@@ -87,11 +92,11 @@ pub(super) async fn read(
         let path = paths.plan_part(&plan.fingerprint, number, plan.count);
         match link.data(&path).await {
             Ok((part, _)) => bytes.extend(part),
-            Err(Fault::NoNode) => return Err(Ok(format!("{path} is not there"))),
+            Err(ZkError::NoNode) => return Err(Ok(format!("{path} is not there"))),
             Err(fault) => return Err(Err(fault)),
         }
     }
-    let read = Publication::of(bytes);
+    let read = PlanPublication::of(bytes);
     match read.fingerprint() == plan.fingerprint {
         true => Ok(read),
         false => Err(Ok("its parts are not what its fingerprint says".to_owned())),
@@ -103,16 +108,16 @@ pub(super) async fn read(
 /// # Errors
 /// Step 0 is refused if somebody has published since.
 pub(super) async fn replace(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     version: i32,
     before: &[String],
     next: &[String],
-) -> Result<(), Failed> {
+) -> Result<(), MultiError> {
     let plans = paths.plans();
-    let mut steps = vec![Step::Check { path: &plans, version }, Step::Set { path: &plans, data: b"" }];
-    steps.extend(before.iter().map(|path| Step::Delete { path, version: None }));
-    steps.extend(next.iter().map(|path| Step::Create { path, data: b"", kind: Kind::Ephemeral }));
+    let mut steps = vec![MultiOp::Check { path: &plans, version }, MultiOp::Set { path: &plans, data: b"" }];
+    steps.extend(before.iter().map(|path| MultiOp::Delete { path, version: None }));
+    steps.extend(next.iter().map(|path| MultiOp::Create { path, data: b"", kind: NodeKind::Ephemeral }));
     link.commit(&steps).await.map(drop)
 }
 
@@ -123,9 +128,9 @@ mod tests {
     #[test]
     fn what_is_larger_than_a_node_may_be_stands_in_parts() {
         let paths = Paths::below("/f");
-        let small = Publication::of(b"{}".to_vec());
+        let small = PlanPublication::of(b"{}".to_vec());
         assert_eq!(parts(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);
-        let large = Publication::of(vec![b' '; PART + 1]);
+        let large = PlanPublication::of(vec![b' '; PART_BYTES + 1]);
         let named = namings(&paths, &large, "gw-01");
         assert_eq!(named[1], format!("/f/plans/{}.1.2/gw-01", large.fingerprint()));
         let found = PlanPart::parse(&format!("{}.1.2", large.fingerprint())).expect("a part");

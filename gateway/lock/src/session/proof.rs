@@ -2,13 +2,13 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 use fencegate_process::sync::AtomicU64;
 
 /// The proof of one session. A new session gets a new proof, so the heartbeat of a later session can never extend this
 /// one. One atomic load decides.
 #[derive(Debug)]
-pub struct Proof {
+pub struct SessionDeadline {
     session: i64,
     /// Nanoseconds of [`Boot`]; [`REVOKED`] once the session is over.
     deadline: AtomicU64,
@@ -17,8 +17,8 @@ pub struct Proof {
 /// Below every instant: a revoked proof holds at no time.
 const REVOKED: u64 = 0;
 
-impl Proof {
-    pub fn until(session: i64, deadline: Boot) -> Self {
+impl SessionDeadline {
+    pub fn until(session: i64, deadline: BootInstant) -> Self {
         // An instant of zero would read as revoked. Nothing can be proven at boot anyway.
         Self { session, deadline: AtomicU64::new(deadline.as_nanos().max(1)) }
     }
@@ -29,16 +29,16 @@ impl Proof {
     }
 
     /// May we act as holder at `now`? At the deadline itself: no.
-    pub fn holds(&self, now: Boot) -> bool {
+    pub fn holds(&self, now: BootInstant) -> bool {
         now.as_nanos() < self.deadline.load(Ordering::Acquire)
     }
 
-    pub fn deadline(&self) -> Boot {
-        Boot::from_nanos(self.deadline.load(Ordering::Acquire))
+    pub fn deadline(&self) -> BootInstant {
+        BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
     /// Moves the deadline forward, never back, and never after [`Proof::revoke`].
-    pub fn extend(&self, to: Boot) {
+    pub fn extend(&self, to: BootInstant) {
         let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
         // An `Err` says that the deadline was not moved.
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, forward).ok();
@@ -65,27 +65,27 @@ impl Proof {
 mod tests {
     use super::*;
 
-    fn at(nanos: u64) -> Boot {
-        Boot::from_nanos(nanos)
+    fn at(nanos: u64) -> BootInstant {
+        BootInstant::from_nanos(nanos)
     }
 
     #[test]
     fn a_proof_ends_at_its_deadline_exactly() {
-        let proof = Proof::until(1, at(100));
+        let proof = SessionDeadline::until(1, at(100));
         assert!(proof.holds(at(99)));
         assert!(!proof.holds(at(100)));
     }
 
     #[test]
     fn a_proof_is_about_one_session() {
-        assert_eq!(Proof::until(0x7001, at(100)).session(), 0x7001);
-        let of_boot = Proof::until(1, at(0));
+        assert_eq!(SessionDeadline::until(0x7001, at(100)).session(), 0x7001);
+        let of_boot = SessionDeadline::until(1, at(0));
         assert!(!of_boot.is_revoked() && !of_boot.holds(at(1)));
     }
 
     #[test]
     fn a_deadline_never_moves_back() {
-        let proof = Proof::until(1, at(100));
+        let proof = SessionDeadline::until(1, at(100));
         proof.extend(at(200));
         proof.extend(at(150));
         assert_eq!(proof.deadline(), at(200));
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_proof_that_was_too_long_is_cut_and_goes_on() {
-        let proof = Proof::until(1, at(100));
+        let proof = SessionDeadline::until(1, at(100));
         proof.shorten(Duration::from_nanos(30));
         assert_eq!(proof.deadline(), at(70));
         proof.extend(at(90));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn nothing_revives_a_revoked_proof() {
-        let proof = Proof::until(1, at(100));
+        let proof = SessionDeadline::until(1, at(100));
         proof.revoke();
         proof.extend(at(500));
         assert!(proof.is_revoked());

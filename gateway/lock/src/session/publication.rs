@@ -8,54 +8,54 @@ use fencegate_policies::hex;
 
 /// Bytes, named by their hash.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Publication {
+pub struct PlanPublication {
     fingerprint: Arc<str>,
     bytes: Arc<[u8]>,
 }
 
 /// A session of another registered gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Other {
+pub struct PeerSession {
     pub gateway: String,
-    pub age: Age,
-    pub says: Says,
+    pub age: PublishOrder,
+    pub says: PeerPlan,
 }
 
 /// Whether another gateway's plan was published before or after ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Age {
+pub enum PublishOrder {
     /// It was published before ours. That gateway may not know of ours, so we have to give way.
     Older,
     /// It was published after ours. That gateway has seen ours, and gives way.
     Younger,
     /// It never gives way: a build that neither publishes nor looks.
-    Blind,
+    Legacy,
 }
 
 /// What another gateway has published.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Says {
-    Published(Publication),
+pub enum PeerPlan {
+    Published(PlanPublication),
     /// Why it cannot be read.
     Unreadable(String),
     /// It has published nothing, and its fingerprint says that it locks other keys. Older builds compare only that.
-    Unlike,
+    Incompatible,
 }
 
-impl Says {
-    pub fn published(&self) -> Option<&Publication> {
+impl PeerPlan {
+    pub fn published(&self) -> Option<&PlanPublication> {
         match self {
             Self::Published(publication) => Some(publication),
-            Self::Unreadable(_) | Self::Unlike => None,
+            Self::Unreadable(_) | Self::Incompatible => None,
         }
     }
 }
 
 /// Knows what the bytes mean. Its methods run on the thread of the sessions, so they must not take long.
-pub trait Judge: fmt::Debug + Send + Sync {
+pub trait PlanEvaluator: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have unlike plans. From now on the session may lock what they leave
     /// to it.
-    fn judge(&self, session: i64, ours: &Publication, others: &[Other]);
+    fn judge(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);
 
     /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
     /// both.
@@ -66,16 +66,16 @@ pub trait Judge: fmt::Debug + Send + Sync {
     fn turns(
         &self,
         session: i64,
-        ours: &Publication,
-        next: &Publication,
-        others: &[Other],
+        ours: &PlanPublication,
+        next: &PlanPublication,
+        others: &[PeerSession],
     ) -> Result<(), String>;
 
     /// The session is over; nothing may be locked under it.
     fn ended(&self, session: i64);
 }
 
-impl Publication {
+impl PlanPublication {
     pub fn of(bytes: Vec<u8>) -> Self {
         let hash = digest(&SHA256, &bytes);
         let mut digits = vec![0; 2 * hash.as_ref().len()];
@@ -95,7 +95,7 @@ impl Publication {
 }
 
 /// Not the bytes: there may be very many.
-impl fmt::Debug for Publication {
+impl fmt::Debug for PlanPublication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Publication({}, {} bytes)", self.fingerprint, self.bytes.len())
     }

@@ -4,24 +4,24 @@ use std::cell::RefCell;
 
 use tracing::warn;
 
-use super::publication::Publication;
+use super::publication::PlanPublication;
 
 /// The published plan of one session.
 #[derive(Debug)]
-pub(super) struct Announced {
-    now: RefCell<Publication>,
+pub(super) struct AnnouncedPlan {
+    now: RefCell<PlanPublication>,
     /// The plan that is being published. It stays here after a lost answer, until it is known which one is published.
-    pub(super) next: RefCell<Option<Publication>>,
+    pub(super) next: RefCell<Option<PlanPublication>>,
     /// The reason that was last logged for the delay.
     told: RefCell<String>,
 }
 
-impl Announced {
-    pub(super) fn of(publication: Publication) -> Self {
+impl AnnouncedPlan {
+    pub(super) fn of(publication: PlanPublication) -> Self {
         Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
     }
 
-    pub(super) fn now(&self) -> Publication {
+    pub(super) fn now(&self) -> PlanPublication {
         self.now.borrow().clone()
     }
 

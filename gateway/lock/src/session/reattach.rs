@@ -3,20 +3,20 @@
 use tracing::debug;
 
 use super::{
-    link::{Fault, Kind, Link},
+    link::{NodeKind, ZkClient, ZkError},
     member::reconnect_probe,
 };
 
 /// Whether the connection after a reconnect still belongs to our session. A write to the member node would succeed from
 /// any session, and so "prove" one that nobody keeps alive. So a new ephemeral node is made, and its owner compared.
 /// `None`: it could not be found out.
-pub async fn speaks_for_us(link: &impl Link, member: &str) -> Option<bool> {
+pub async fn speaks_for_us(link: &impl ZkClient, member: &str) -> Option<bool> {
     let probe = reconnect_probe(member);
-    let mut made = link.create(&probe, b"", Kind::Ephemeral).await;
-    if made == Err(Fault::NodeExists) {
+    let mut made = link.create(&probe, b"", NodeKind::Ephemeral).await;
+    if made == Err(ZkError::NodeExists) {
         // This node is left from an earlier probe. Its owner says nothing of this connection.
         link.delete(&probe).await.ok()?;
-        made = link.create(&probe, b"", Kind::Ephemeral).await;
+        made = link.create(&probe, b"", NodeKind::Ephemeral).await;
     }
     if let Err(fault) = link.delete(&probe).await {
         debug!(%fault, "probe left behind until the session ends");

@@ -9,16 +9,16 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use fencegate_process::{clock::Boot, randomness::Guid};
+use fencegate_process::{clock::BootInstant, randomness::Guid};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::parents::Parents;
+use super::parents::ParentCache;
 
 /// A cached tenure. It can be ended while nobody uses it.
-pub(crate) trait Kept {
+pub(crate) trait Evictable {
     /// Since when nobody uses it; `None` while somebody does.
-    fn idle_since(&self) -> Option<Boot>;
+    fn idle_since(&self) -> Option<BootInstant>;
 
     /// Ends the tenure unless somebody uses it. True if it ends.
     fn evict(&self) -> bool;
@@ -26,22 +26,22 @@ pub(crate) trait Kept {
 
 /// The nodes of one session.
 #[derive(Default)]
-pub struct Registry {
+pub struct NodeRegistry {
     /// An attempt enters here before its create is sent, and leaves after its delete is settled. The janitor removes
     /// every other node.
     pub(crate) guids: RefCell<HashMap<Guid, usize>>,
     pub(crate) bytes: Cell<usize>,
     /// Cached tenures, which can be ended to make room.
-    pub(crate) cached: RefCell<HashMap<Guid, Weak<dyn Kept>>>,
+    pub(crate) cached: RefCell<HashMap<Guid, Weak<dyn Evictable>>>,
     /// Some bytes were given back.
     pub(crate) freed: Notify,
     /// The parents of the nodes.
-    pub parents: Parents,
+    pub parents: ParentCache,
     /// Cancelled when the session is about to be closed. All its nodes then go in one transaction.
     pub(crate) closing: CancellationToken,
 }
 
-impl Registry {
+impl NodeRegistry {
     pub fn contains(&self, guid: &Guid) -> bool {
         self.guids.borrow().contains_key(guid)
     }
@@ -55,7 +55,7 @@ impl Registry {
     }
 
     /// A tenure that may be ended to make room, while it is idle.
-    pub(crate) fn cached(&self, guid: Guid, kept: &Arc<impl Kept + 'static>) {
+    pub(crate) fn cached(&self, guid: Guid, kept: &Arc<impl Evictable + 'static>) {
         let kept = Arc::downgrade(kept);
         self.cached.borrow_mut().insert(guid, kept);
     }

@@ -7,11 +7,11 @@ use tokio::time::sleep;
 use zookeeper_client::Client;
 
 use super::{
-    credentials::{BadCredentials, Credentials},
-    handshake::{Met, meet, refusals, says},
-    link::{Connect, Fault},
-    node_access::NodeAccess,
-    zookeeper::Session,
+    credentials::{Credentials, CredentialsError},
+    handshake::{HandshakeOutcome, meet, refusals, says},
+    link::{ZkConnector, ZkError},
+    node_access::NodeAcls,
+    zookeeper::ZkSession,
 };
 use crate::metrics::SessionMetrics;
 
@@ -22,16 +22,16 @@ pub struct Servers {
     session_timeout: Duration,
     /// `None`: plain text.
     credentials: Option<Arc<Credentials>>,
-    access: Arc<NodeAccess>,
+    access: Arc<NodeAcls>,
 }
 
 impl Servers {
     /// # Errors
     /// The files for TLS, or the password file, cannot be used.
-    pub fn of(policy: &plan::ZooKeeper) -> Result<Self, BadCredentials> {
+    pub fn of(policy: &plan::ZooKeeperSettings) -> Result<Self, CredentialsError> {
         let servers = policy.servers.clone();
         let credentials = policy.tls.as_ref().map(|tls| Credentials::open(tls, &servers)).transpose()?;
-        let access = Arc::new(NodeAccess::of(policy)?);
+        let access = Arc::new(NodeAcls::of(policy)?);
         Ok(Self { servers, session_timeout: policy.session_timeout, credentials, access })
     }
 
@@ -39,7 +39,7 @@ impl Servers {
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn followed(self, metrics: &SessionMetrics) -> Result<Self, BadCredentials> {
+    pub fn followed(self, metrics: &SessionMetrics) -> Result<Self, CredentialsError> {
         if let Some(credentials) = &self.credentials {
             credentials.follow(metrics.clone())?;
         }
@@ -52,7 +52,7 @@ impl Servers {
     }
 
     /// The result of a TLS handshake with each server; empty without TLS.
-    pub async fn met(&self) -> Vec<(&str, Met)> {
+    pub async fn met(&self) -> Vec<(&str, HandshakeOutcome)> {
         match &self.credentials {
             Some(credentials) => meet(&self.servers, credentials).await,
             None => Vec::new(),
@@ -76,11 +76,11 @@ impl Servers {
     /// Returns only when every server refuses TLS. As long as one server is only silent, TLS is not the reason for the
     /// missing session.
     async fn refused_by_all(&self) -> String {
-        let mut pause = DOUBT;
+        let mut pause = PROBE_AFTER;
         loop {
             sleep(pause).await;
             let met = self.met().await;
-            if !met.is_empty() && met.iter().all(|(_, met)| matches!(met, Met::Refused(_))) {
+            if !met.is_empty() && met.iter().all(|(_, met)| matches!(met, HandshakeOutcome::Refused(_))) {
                 return refusals(&met);
             }
             pause *= 2;
@@ -89,22 +89,22 @@ impl Servers {
 }
 
 /// A session that takes longer than this has met some trouble, so the handshake is tried.
-const DOUBT: Duration = Duration::from_millis(500);
+const PROBE_AFTER: Duration = Duration::from_millis(500);
 
-impl Connect for Servers {
-    type Link = Session;
+impl ZkConnector for Servers {
+    type Client = ZkSession;
 
-    async fn connect(&self) -> Result<Session, Fault> {
+    async fn connect(&self) -> Result<ZkSession, ZkError> {
         let (client, refused) = (pin!(self.client()), pin!(self.refused_by_all()));
         let error = tokio::select! {
             biased;
             made = client => match made {
-                Ok(client) => return Ok(Session::new(client, self.access.clone())),
+                Ok(client) => return Ok(ZkSession::new(client, self.access.clone())),
                 Err(error) => error,
             },
-            why = refused => return Err(Fault::Tls(why)),
+            why = refused => return Err(ZkError::Tls(why)),
         };
         let why = refusals(&self.met().await);
-        Err(if why.is_empty() { Fault::Refused(error.to_string()) } else { Fault::Tls(why) })
+        Err(if why.is_empty() { ZkError::Refused(error.to_string()) } else { ZkError::Tls(why) })
     }
 }

@@ -5,26 +5,26 @@ use std::sync::Arc;
 use fencegate_policies::plan;
 use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
-use super::{complaints::Complaints, nameplate::Nameplate};
-use crate::{metrics::SessionMetrics, state::Memory};
+use super::{complaints::LogDedup, nameplate::LocalMember};
+use crate::{metrics::SessionMetrics, state::TokenHistory};
 
 /// The settings of a session.
-pub struct Settings {
-    pub policy: plan::ZooKeeper,
+pub struct SessionSettings {
+    pub policy: plan::ZooKeeperSettings,
     /// The gateway's name: part of its member node's name.
     pub gateway: String,
     /// Data of the member node.
-    pub member: Nameplate,
+    pub member: LocalMember,
     /// Makes a missing `meta` before the first session of the process, and never later. If `meta` goes while we run,
     /// the ensemble was wiped, and tokens would begin at one again.
     pub init: bool,
     /// Lock nodes with higher numbers never hold; see [`crate::recipe::rotate`].
     pub sequence_limit: u32,
     /// What the process knows of the installation, shared by all sessions.
-    pub memory: Arc<Memory>,
+    pub memory: Arc<TokenHistory>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,
     /// The reasons for a missing session that were logged, shared by all sessions.
-    pub complaints: Arc<Complaints>,
+    pub complaints: Arc<LogDedup>,
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_process::said::{Brief, causes};
+use fencegate_process::said::{HumanDuration, causes};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -11,47 +11,47 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{
-    collected::Collected,
-    era::{self, Beginning, Era, Init, MetaUnreadable},
-    heartbeat::{Beats, Rhythm},
+    collected::BatchQueue,
+    era::{self, Era, InitOutcome, InitialEra, ReadMetaError},
+    heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     judged,
-    keep::{Registration, SessionEnd, keep},
-    link::{Connect, Failed, Fault, Link},
-    live::{Current, Live, View},
+    keep::{SessionError, SessionRegistration, keep},
+    link::{MultiError, ZkClient, ZkConnector, ZkError},
+    live::{ActiveSession, CurrentSession, SessionState},
     paths::Paths,
     plans,
-    proof::Proof,
-    publication::Publication,
-    published_plan::Announced,
-    settings::Settings,
+    proof::SessionDeadline,
+    publication::PlanPublication,
+    published_plan::AnnouncedPlan,
+    settings::SessionSettings,
 };
-use crate::{meta::Suspicion, session::registry::Registry, state::WentBack};
+use crate::{meta::RollbackEvidence, session::registry::NodeRegistry, state::RollbackError};
 
 /// Why there is no session yet.
 #[derive(Debug, thiserror::Error)]
-enum NotEstablished {
+enum EstablishSessionError {
     #[error("connect to ZooKeeper: {0}")]
-    Connect(Fault),
+    Connect(ZkError),
     #[error("make the installation's nodes: {0}")]
-    Init(Fault),
+    Init(ZkError),
     #[error(transparent)]
-    Era(#[from] MetaUnreadable),
+    Era(#[from] ReadMetaError),
     #[error(transparent)]
-    WentBack(#[from] WentBack),
+    WentBack(#[from] RollbackError),
     #[error("{path} changed each time that it was read, or the server is behind")]
     Behind { path: String },
     #[error("look whether that is what the ensemble says: {0}")]
-    Confirm(Fault),
+    Confirm(ZkError),
     #[error("register: {0}")]
-    Register(#[from] Failed),
+    Register(#[from] MultiError),
     #[error("read the registration just made: {0}")]
-    Registration(Fault),
+    Registration(ZkError),
     #[error("the registration just made is gone, or its transaction gives no token")]
     NoEpoch,
     #[error("publish the plan for the other gateways: {0}")]
-    Publish(Fault),
+    Publish(ZkError),
     #[error("compare the plan with those of the other gateways: {0}")]
-    Compare(Fault),
+    Compare(ZkError),
     #[error(
         "FG0501: ZooKeeper granted a session timeout of {negotiated:?} for the {asked:?} asked for, which leaves less \
          than two heartbeats before the safety margin of {margin:?}; raise maxSessionTimeout or lower the margin"
@@ -59,7 +59,7 @@ enum NotEstablished {
     Timeout { asked: Duration, negotiated: Duration, margin: Duration },
 }
 
-impl NotEstablished {
+impl EstablishSessionError {
     /// Whether an ACL keeps our identity out.
     fn is_denied(&self) -> bool {
         match self {
@@ -68,10 +68,10 @@ impl NotEstablished {
             | Self::Registration(fault)
             | Self::Publish(fault)
             | Self::Compare(fault) => {
-                matches!(fault, Fault::Denied(_))
+                matches!(fault, ZkError::Denied(_))
             }
-            Self::Era(MetaUnreadable::Fault { source, .. }) => matches!(source, Fault::Denied(_)),
-            Self::Register(failed) => matches!(failed.fault, Fault::Denied(_)),
+            Self::Era(ReadMetaError::Fault { source, .. }) => matches!(source, ZkError::Denied(_)),
+            Self::Register(failed) => matches!(failed.fault, ZkError::Denied(_)),
             _ => false,
         }
     }
@@ -79,13 +79,13 @@ impl NotEstablished {
 
 /// Keeps a session until `stop`, then closes it if nothing uses it any more. `chores`: the other work of each session,
 /// beside its heartbeats.
-pub async fn supervise<C: Connect>(
+pub async fn supervise<C: ZkConnector>(
     connect: C,
-    settings: Rc<Settings>,
-    current: Rc<Current<C::Link>>,
-    view: watch::Sender<View>,
+    settings: Rc<SessionSettings>,
+    current: Rc<CurrentSession<C::Client>>,
+    view: watch::Sender<SessionState>,
     stop: CancellationToken,
-    chores: impl AsyncFn(&Live<C::Link>) -> Infallible,
+    chores: impl AsyncFn(&ActiveSession<C::Client>) -> Infallible,
 ) {
     let mut pause = PAUSE.start;
     while !stop.is_cancelled() {
@@ -103,7 +103,7 @@ pub async fn supervise<C: Connect>(
                 if let Some((publishes, _)) = live.publishes() {
                     publishes.judge.ended(live.link.id());
                 }
-                if matches!(ended, SessionEnd::Stopped) {
+                if matches!(ended, SessionError::Stopped) {
                     drop(live);
                     return farewell(&current).await;
                 }
@@ -129,12 +129,12 @@ pub async fn supervise<C: Connect>(
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 
 /// Revokes the proof first, so that no byte leaves under this session any more, and then tells all others.
-fn give_up<L: Link>(
-    live: &Live<L>,
-    current: &Current<L>,
-    view: &watch::Sender<View>,
-    settings: &Settings,
-    ended: &SessionEnd,
+fn give_up<L: ZkClient>(
+    live: &ActiveSession<L>,
+    current: &CurrentSession<L>,
+    view: &watch::Sender<SessionState>,
+    settings: &SessionSettings,
+    ended: &SessionError,
 ) {
     live.proof.revoke();
     live.over.cancel();
@@ -142,49 +142,49 @@ fn give_up<L: Link>(
     settings.metrics.ended();
     error!(session = format_args!("{:#x}", live.link.id()), reason = %ended, "session.ended");
     view.send_replace(match ended {
-        SessionEnd::RolledBack => View::RolledBack(ended.to_string().into()),
-        _ => View::Away(ended.to_string().into()),
+        SessionError::RolledBack => SessionState::RolledBack(ended.to_string().into()),
+        _ => SessionState::NoSession(ended.to_string().into()),
     });
 }
 
 /// Tells all others why there is no session.
-fn refuse(why: &NotEstablished, view: &watch::Sender<View>, settings: &Settings) {
+fn refuse(why: &EstablishSessionError, view: &watch::Sender<SessionState>, settings: &SessionSettings) {
     settings.metrics.away();
     let told: Arc<str> = causes(why).into();
-    if let NotEstablished::WentBack(_) = why {
+    if let EstablishSessionError::WentBack(_) = why {
         error!(code = "FG0503", error = %why, "session.rolled_back");
         // The alarm is raised once. The other sessions then check for themselves, and go on if they find nothing.
-        if !matches!(*view.borrow(), View::RolledBack(_)) {
+        if !matches!(*view.borrow(), SessionState::RolledBack(_)) {
             settings.memory.alarm();
         }
-        view.send_replace(View::RolledBack(told));
+        view.send_replace(SessionState::RolledBack(told));
         settings.metrics.rolled_back(true);
         return;
     }
     if settings.complaints.is_news(&told) {
         let code = match why {
-            NotEstablished::Era(MetaUnreadable::Missing { .. }) => Some("FG0506"),
-            NotEstablished::Connect(Fault::Tls(_)) => Some("FG0521"),
+            EstablishSessionError::Era(ReadMetaError::Missing { .. }) => Some("FG0506"),
+            EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
             why if why.is_denied() => Some("FG0524"),
             _ => None,
         };
         warn!(code, error = %told, "no ZooKeeper session");
     }
     view.send_replace(match why {
-        NotEstablished::Era(MetaUnreadable::Missing { .. }) => View::Unmade(told),
-        _ => View::Away(told),
+        EstablishSessionError::Era(ReadMetaError::Missing { .. }) => SessionState::NotInitialised(told),
+        _ => SessionState::NoSession(told),
     });
 }
 
 /// Tells the other gateways through `meta`. Gateways that did not run before cannot see it by themselves.
-async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
+async fn mark(link: &impl ZkClient, paths: &Paths, era: &Era, settings: &SessionSettings) {
     let uuid = &era.meta.uuid;
     // Only epochs of this installation count. With those of another one a sound installation would be stopped.
     let highest = settings.memory.highest_of(uuid);
     if highest == 0 {
         return;
     }
-    let mark = Suspicion { highest, era: settings.memory.era_of(uuid), by: settings.gateway.clone() };
+    let mark = RollbackEvidence { highest, era: settings.memory.era_of(uuid), by: settings.gateway.clone() };
     let marked = era::suspect(link, paths, era, mark);
     match timeout(link.timeout(), marked).await {
         Ok(Ok(())) => error!(code = "FG0503", path = %paths.meta(), "installation marked: no gateway grants"),
@@ -194,22 +194,22 @@ async fn mark(link: &impl Link, paths: &Paths, era: &Era, settings: &Settings) {
     }
 }
 
-async fn establish<C: Connect>(
+async fn establish<C: ZkConnector>(
     connect: &C,
-    settings: &Settings,
-) -> Result<(Live<C::Link>, Registration), NotEstablished> {
+    settings: &SessionSettings,
+) -> Result<(ActiveSession<C::Client>, SessionRegistration), EstablishSessionError> {
     let alarm = settings.memory.listen();
     // Taken before the session exists, so the session cannot be older than this.
     let connecting = settings.clock.now();
-    let link = connect.connect().await.map_err(NotEstablished::Connect)?;
+    let link = connect.connect().await.map_err(EstablishSessionError::Connect)?;
     let connection = link.reconnects();
     let rhythm = rhythm(settings, &link)?;
     let paths = Paths::below(&settings.policy.root);
     if settings.init && settings.memory.known().is_none() {
-        let init = era::init(&link, &paths, Beginning::default(), &*settings.randomness)
+        let init = era::init(&link, &paths, InitialEra::default(), &*settings.randomness)
             .await
-            .map_err(NotEstablished::Init)?;
-        if init == Init::Made {
+            .map_err(EstablishSessionError::Init)?;
+        if init == InitOutcome::Made {
             info!(path = %paths.meta(), "installation made");
         }
     }
@@ -220,9 +220,9 @@ async fn establish<C: Connect>(
     settings.metrics.rolled_back(false);
     info!(
         session = format_args!("{:#x}", link.id()),
-        timeout = %Brief(rhythm.timeout),
-        heartbeat = %Brief(rhythm.period),
-        margin = %Brief(rhythm.margin),
+        timeout = %HumanDuration(rhythm.timeout),
+        heartbeat = %HumanDuration(rhythm.period),
+        margin = %HumanDuration(rhythm.margin),
         era = era.meta.era,
         "session.established"
     );
@@ -230,19 +230,19 @@ async fn establish<C: Connect>(
     settings.complaints.forget();
     // The proof holds only from the first beat that extends it. A session that took long to make has little time left,
     // and a lock granted in that time would be given up at once.
-    let proof = Arc::new(Proof::until(link.id(), connecting));
-    let live = Live {
+    let proof = Arc::new(SessionDeadline::until(link.id(), connecting));
+    let live = ActiveSession {
         link,
         member: Paths::member_name(&settings.gateway, proof.session()),
         paths,
         reach: settings.member.reach().cloned(),
         plate: settings.member.clone(),
-        announced: announced.map(Announced::of),
+        announced: announced.map(AnnouncedPlan::of),
         proof,
         base: era.meta.base,
         memory: settings.memory.clone(),
-        registry: Registry::default(),
-        collected: Collected::with(&settings.policy.identities),
+        registry: NodeRegistry::default(),
+        collected: BatchQueue::with(&settings.policy.identities),
         over: CancellationToken::new(),
         clock: settings.clock.clone(),
         randomness: settings.randomness.clone(),
@@ -255,70 +255,87 @@ async fn establish<C: Connect>(
     };
     // No lock is granted before the plans of the other gateways are known.
     let compared = timeout(rhythm.timeout, judged::compare(&live)).await;
-    let compared = compared.unwrap_or_else(|_late| Err(Fault::Ambiguous("not in time".to_owned())));
-    compared.map_err(NotEstablished::Compare)?;
-    Ok((live, Registration { member, era, beats: Beats::new(rhythm, connecting), connection, alarm }))
+    let compared = compared.unwrap_or_else(|_late| Err(ZkError::Ambiguous("not in time".to_owned())));
+    compared.map_err(EstablishSessionError::Compare)?;
+    Ok((
+        live,
+        SessionRegistration {
+            member,
+            era,
+            beats: HeartbeatTracker::new(rhythm, connecting),
+            connection,
+            alarm,
+        },
+    ))
 }
 
 /// Reads `meta`, and refuses it if its tokens would not be above all that were seen.
-async fn fitting(link: &impl Link, paths: &Paths, settings: &Settings) -> Result<Era, NotEstablished> {
+async fn fitting(
+    link: &impl ZkClient,
+    paths: &Paths,
+    settings: &SessionSettings,
+) -> Result<Era, EstablishSessionError> {
     let mut looks = 0;
     loop {
         looks += 1;
         let era = match era::read(link, paths).await {
-            Err(MetaUnreadable::Missing { path }) => {
-                let gone = settings.memory.missed(&path).map(NotEstablished::from);
-                return Err(gone.unwrap_or_else(|| MetaUnreadable::Missing { path }.into()));
+            Err(ReadMetaError::Missing { path }) => {
+                let gone = settings.memory.missed(&path).map(EstablishSessionError::from);
+                return Err(gone.unwrap_or_else(|| ReadMetaError::Missing { path }.into()));
             }
             read => read?,
         };
         let Err(went_back) = settings.memory.fits(&era.meta) else { return Ok(era) };
         // A server that is behind may show an older `meta`, which is no reason for an alarm.
-        if era::is_still(link, paths, &era).await.map_err(|failed| NotEstablished::Confirm(failed.fault))? {
+        if era::is_still(link, paths, &era)
+            .await
+            .map_err(|failed| EstablishSessionError::Confirm(failed.fault))?
+        {
             if is_news(&went_back, &era) {
                 mark(link, paths, &era, settings).await;
             }
             return Err(went_back.into());
         }
-        if looks == LOOKS {
-            return Err(NotEstablished::Behind { path: paths.meta() });
+        if looks == MAX_META_READS {
+            return Err(EstablishSessionError::Behind { path: paths.meta() });
         }
-        link.sync(&paths.meta()).await.map_err(NotEstablished::Confirm)?;
+        link.sync(&paths.meta()).await.map_err(EstablishSessionError::Confirm)?;
     }
 }
 
 /// How often `meta` is read again from a server that may be behind.
-const LOOKS: usize = 3;
+const MAX_META_READS: usize = 3;
 
 /// Whether `meta` has to be marked for others. Gateways without memory cannot see it, and the next era has to be above
 /// the highest epoch that anybody has seen. Another installation is not marked, because it may be sound.
-fn is_news(went_back: &WentBack, era: &Era) -> bool {
+fn is_news(went_back: &RollbackError, era: &Era) -> bool {
     match (went_back, &era.meta.suspect) {
-        (WentBack::OlderEra { .. }, _) => true,
-        (WentBack::Suspect { highest }, Some(marked)) => *highest > marked.highest,
+        (RollbackError::OlderEra { .. }, _) => true,
+        (RollbackError::Suspect { highest }, Some(marked)) => *highest > marked.highest,
         _ => false,
     }
 }
 
 /// Makes the member node. The epoch of that node tells whether ZooKeeper went back, before a lock is granted.
 async fn register(
-    link: &impl Link,
+    link: &impl ZkClient,
     paths: &Paths,
     era: &Era,
     member: &str,
-    settings: &Settings,
-) -> Result<Option<Publication>, NotEstablished> {
+    settings: &SessionSettings,
+) -> Result<Option<PlanPublication>, EstablishSessionError> {
     settings.member.others().is_ours(member);
     let before = settings.memory.compared_with(&era.meta.uuid).map_or(0, |known| known.highest);
     let publication = settings.member.publishes().map(|publishes| publishes.now.borrow().clone());
     let mut namings = Vec::new();
     if let Some(publication) = &publication {
-        plans::write(link, paths, publication).await.map_err(NotEstablished::Publish)?;
+        plans::write(link, paths, publication).await.map_err(EstablishSessionError::Publish)?;
         namings = plans::namings(paths, publication, &Paths::member_name(&settings.gateway, link.id()));
     }
     era::register(link, paths, era, (member, &settings.member.data()), &namings).await?;
-    let epoch = era::epoch_of(link, member, era.meta.base).await.map_err(NotEstablished::Registration)?;
-    let epoch = epoch.ok_or(NotEstablished::NoEpoch)?;
+    let epoch =
+        era::epoch_of(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
+    let epoch = epoch.ok_or(EstablishSessionError::NoEpoch)?;
     // Checked again, because another session of this process may meanwhile have met another ensemble.
     settings.memory.fits(&era.meta)?;
     let seen = settings.memory.saw(epoch, before);
@@ -329,20 +346,23 @@ async fn register(
     Ok(publication)
 }
 
-fn rhythm(settings: &Settings, link: &impl Link) -> Result<Rhythm, NotEstablished> {
+fn rhythm(
+    settings: &SessionSettings,
+    link: &impl ZkClient,
+) -> Result<HeartbeatSchedule, EstablishSessionError> {
     let (asked, negotiated) = (settings.policy.session_timeout, link.timeout());
-    let rhythm = Rhythm::of(&settings.policy, negotiated);
+    let rhythm = HeartbeatSchedule::of(&settings.policy, negotiated);
     if negotiated != asked {
-        warn!(code = "FG0501", asked = %Brief(asked), negotiated = %Brief(negotiated), "negotiated session timeout differs");
+        warn!(code = "FG0501", asked = %HumanDuration(asked), negotiated = %HumanDuration(negotiated), "negotiated session timeout differs");
     }
     if !rhythm.is_sound(&settings.policy) {
-        return Err(NotEstablished::Timeout { asked, negotiated, margin: rhythm.margin });
+        return Err(EstablishSessionError::Timeout { asked, negotiated, margin: rhythm.margin });
     }
     Ok(rhythm)
 }
 
 /// Closes the session, so that its nodes go at once and not by its timeout.
-async fn farewell<L: Link>(current: &Current<L>) {
+async fn farewell<L: ZkClient>(current: &CurrentSession<L>) {
     let Some(live) = current.set(None) else { return };
     live.proof.revoke();
     live.over.cancel();

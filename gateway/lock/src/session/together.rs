@@ -16,30 +16,33 @@ use futures_util::{
 use tokio::{sync::oneshot, task::spawn_local};
 
 use super::{
-    collected::{Done, LeftKey, LeftNode, NewKey, NextNode, Part, Queued},
-    link::{Created, Failed, Fault, Kind, Link, Seen},
-    live::Live,
+    collected::{BatchOp, CreateChild, CreateWithParent, DeleteChild, DeleteWithParent, OpResult, PendingOp},
+    link::{CreatedNode, MultiError, NodeKind, NodeStat, ZkClient, ZkError},
+    live::ActiveSession,
 };
 
 /// How many transactions of a session may be on their way before others are collected. With one, more keys would share
 /// each. With two, a few keys need not wait, and a server that waits for its disk already has the next transaction.
-const UNDER_WAY: usize = 2;
+const MAX_IN_FLIGHT: usize = 2;
 
 /// A node that was made below a parent that was there.
 #[derive(Debug)]
-pub struct NextMade {
-    pub seen: Seen,
+pub struct CreatedChild {
+    pub seen: NodeStat,
     pub path: String,
     /// All nodes below the parent, seen when this one was there; `None` if they could not be read.
     pub children: Option<Vec<String>>,
 }
 
-impl<L: Link> Live<L> {
+impl<L: ZkClient> ActiveSession<L> {
     /// Makes a key's first node. If the node's czxid cannot be read, the answer counts as lost.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn first(self: &Rc<Self>, node: NewKey) -> impl Future<Output = Result<Seen, Failed>> + use<L> {
-        let answer = self.ask(Part::First(node));
+    pub fn first(
+        self: &Rc<Self>,
+        node: CreateWithParent,
+    ) -> impl Future<Output = Result<NodeStat, MultiError>> + use<L> {
+        let answer = self.ask(BatchOp::CreateWithParent(node));
         async { answer.await?.seen.ok_or_else(|| lost("it was made, and not seen")) }
     }
 
@@ -47,49 +50,55 @@ impl<L: Link> Live<L> {
     /// answer counts as lost.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn next(self: &Rc<Self>, node: NextNode) -> impl Future<Output = Result<NextMade, Failed>> + use<L> {
-        let answer = self.ask(Part::Next(node));
+    pub fn next(
+        self: &Rc<Self>,
+        node: CreateChild,
+    ) -> impl Future<Output = Result<CreatedChild, MultiError>> + use<L> {
+        let answer = self.ask(BatchOp::CreateChild(node));
         async {
-            let Done { seen, made, children } = answer.await?;
+            let OpResult { seen, made, children } = answer.await?;
             let (Some(seen), Some(path)) = (seen, made) else {
                 return Err(lost("it was made, and not seen"));
             };
-            Ok(NextMade { seen, path, children })
+            Ok(CreatedChild { seen, path, children })
         }
     }
 
     /// Removes a node. Its parent stays.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn off(self: &Rc<Self>, node: LeftNode) -> impl Future<Output = Result<(), Failed>> + use<L> {
-        let answer = self.ask(Part::Off(node));
+    pub fn off(self: &Rc<Self>, node: DeleteChild) -> impl Future<Output = Result<(), MultiError>> + use<L> {
+        let answer = self.ask(BatchOp::DeleteChild(node));
         async { answer.await.map(drop) }
     }
 
     /// Removes a key's last node and its parent, or neither.
     ///
     /// The part is sent even if the future is dropped.
-    pub fn last(self: &Rc<Self>, node: LeftKey) -> impl Future<Output = Result<(), Failed>> + use<L> {
-        let answer = self.ask(Part::Last(node));
+    pub fn last(
+        self: &Rc<Self>,
+        node: DeleteWithParent,
+    ) -> impl Future<Output = Result<(), MultiError>> + use<L> {
+        let answer = self.ask(BatchOp::DeleteWithParent(node));
         async { answer.await.map(drop) }
     }
 
-    fn ask(self: &Rc<Self>, part: Part) -> impl Future<Output = Result<Done, Failed>> + use<L> {
+    fn ask(self: &Rc<Self>, part: BatchOp) -> impl Future<Output = Result<OpResult, MultiError>> + use<L> {
         let (answer, answered) = oneshot::channel();
         let collected = &self.collected;
         let number = collected.next.replace(collected.next.get() + 1);
         collected.open.borrow_mut().insert(number);
-        collected.waiting.borrow_mut().push_back(Queued { part, answer, number });
+        collected.waiting.borrow_mut().push_back(PendingOp { part, answer, number });
         set_off(self);
         async { answered.await.unwrap_or_else(|_| Err(lost("nobody has heard it"))) }
     }
 }
 
 /// Sends collected parts, up to [`UNDER_WAY`] transactions. Each is polled once here, so that it is sent at once.
-fn set_off<L: Link>(live: &Rc<Live<L>>) {
+fn set_off<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
     let collected = &live.collected;
-    while collected.under_way.get() < UNDER_WAY && !collected.waiting.borrow().is_empty() {
-        let under_way = UnderWay::begin(live);
+    while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {
+        let under_way = InFlightBatch::begin(live);
         let parts = collected.take();
         let mut sent = Box::pin(async move {
             send(&under_way.0, parts).await;
@@ -105,16 +114,16 @@ fn set_off<L: Link>(live: &Rc<Live<L>>) {
 }
 
 /// One transaction, on its way.
-struct UnderWay<L: Link>(Rc<Live<L>>);
+struct InFlightBatch<L: ZkClient>(Rc<ActiveSession<L>>);
 
-impl<L: Link> UnderWay<L> {
-    fn begin(live: &Rc<Live<L>>) -> Self {
+impl<L: ZkClient> InFlightBatch<L> {
+    fn begin(live: &Rc<ActiveSession<L>>) -> Self {
         live.collected.under_way.set(live.collected.under_way.get() + 1);
         Self(live.clone())
     }
 }
 
-impl<L: Link> Drop for UnderWay<L> {
+impl<L: ZkClient> Drop for InFlightBatch<L> {
     fn drop(&mut self) {
         let collected = &self.0.collected;
         collected.under_way.set(collected.under_way.get() - 1);
@@ -129,9 +138,9 @@ impl<L: Link> Drop for UnderWay<L> {
 }
 
 /// Sends these parts, shared or alone. Returns when each is answered.
-async fn send<L: Link>(live: &Live<L>, parts: Vec<Queued>) {
+async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
     let (mut together, alone) = divided(live, parts);
-    let singly = |parts: Vec<Queued>| join_all(parts.into_iter().map(|one| send_one(live, one)));
+    let singly = |parts: Vec<PendingOp>| join_all(parts.into_iter().map(|one| send_one(live, one)));
     let mut shared = Vec::new();
     while !together.is_empty() {
         let share = together.drain(..live.collected.room().min(together.len())).collect();
@@ -144,7 +153,7 @@ async fn send<L: Link>(live: &Live<L>, parts: Vec<Queued>) {
 
 /// Divides the parts into those that share a transaction and those that go alone. Alone go a second node of a key, and
 /// disputed keys.
-fn divided<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> (Vec<Queued>, Vec<Queued>) {
+fn divided<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> (Vec<PendingOp>, Vec<PendingOp>) {
     let mut firsts = HashSet::new();
     let alone: Vec<bool> = parts
         .iter()
@@ -163,13 +172,13 @@ fn divided<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> (Vec<Queued>, Vec<Que
 
 /// Sends the parts in one transaction. Returns those that have to be sent singly: all if the server refused one, or if
 /// there is only one; else none.
-async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
+async fn send_all<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) -> Vec<PendingOp> {
     if parts.len() == 1 {
         return parts;
     }
     let answers = transact(live, &parts).await;
     let refused = match &answers {
-        Ok(_) | Err(Failed { fault: Fault::Ambiguous(_) | Fault::Over, .. }) => None,
+        Ok(_) | Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => None,
         Err(failed) => Some(failed.step),
     };
     live.metrics.sent_together(refused.is_none());
@@ -177,7 +186,7 @@ async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
     if let Some(step) = refused {
         // A node that is not there to be removed is no dispute: its removal was done before, and the answer was lost.
         let one = step.and_then(|step| part_of(&parts, step));
-        if let Some(one) = one.filter(|one| !matches!(one.part, Part::Off(_))) {
+        if let Some(one) = one.filter(|one| !matches!(one.part, BatchOp::DeleteChild(_))) {
             live.registry.parents.dispute(one.part.parent());
         }
         return parts;
@@ -191,7 +200,7 @@ async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
         // The step is left out, because the answer is about the whole request.
         Err(failed) => {
             for asked in parts {
-                live.collected.tell(asked, Err(Failed { step: None, ..failed.clone() }));
+                live.collected.tell(asked, Err(MultiError { step: None, ..failed.clone() }));
             }
         }
     }
@@ -199,7 +208,7 @@ async fn send_all<L: Link>(live: &Live<L>, parts: Vec<Queued>) -> Vec<Queued> {
 }
 
 /// The part that a step of their transaction belongs to.
-fn part_of(parts: &[Queued], step: usize) -> Option<&Queued> {
+fn part_of(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
     let mut end = 0;
     parts.iter().find(|asked| {
         end += asked.part.steps();
@@ -207,33 +216,39 @@ fn part_of(parts: &[Queued], step: usize) -> Option<&Queued> {
     })
 }
 
-async fn send_one<L: Link>(live: &Live<L>, asked: Queued) {
+async fn send_one<L: ZkClient>(live: &ActiveSession<L>, asked: PendingOp) {
     let answer = match &asked.part {
         // Its answer has the czxid, in all versions of the server.
-        Part::Next(next) => create_alone(live, next).await,
+        BatchOp::CreateChild(next) => create_alone(live, next).await,
         _ => {
             let answer = transact(live, std::slice::from_ref(&asked)).await;
             answer.map(|answers| answers.into_iter().next().unwrap_or_default())
         }
     };
-    if answer.is_ok() && matches!(asked.part, Part::First(_) | Part::Next(_)) {
+    if answer.is_ok() && matches!(asked.part, BatchOp::CreateWithParent(_) | BatchOp::CreateChild(_)) {
         live.registry.parents.settle(asked.part.parent());
     }
     live.collected.tell(asked, answer);
 }
 
-async fn create_alone<L: Link>(live: &Live<L>, next: &NextNode) -> Result<Done, Failed> {
-    let created = live.link.create(&next.requested, &next.says, Kind::EphemeralSequential);
+async fn create_alone<L: ZkClient>(
+    live: &ActiveSession<L>,
+    next: &CreateChild,
+) -> Result<OpResult, MultiError> {
+    let created = live.link.create(&next.requested, &next.says, NodeKind::EphemeralSequential);
     let children = live.link.children(&next.parent);
     let (created, children) = tokio::join!(created, children);
-    let Created { seen, sequence } = created.map_err(|fault| Failed { step: None, fault })?;
+    let CreatedNode { seen, sequence } = created.map_err(|fault| MultiError { step: None, fault })?;
     let made = Some(format!("{}{sequence:010}", next.requested));
-    Ok(Done { seen: Some(seen), made, children: children.ok() })
+    Ok(OpResult { seen: Some(seen), made, children: children.ok() })
 }
 
 /// Sends the transaction, and the reads that belong to it. All its nodes have the same czxid and owner. Servers before
 /// 3.9 do not answer with them, so one node is read directly after.
-async fn transact<L: Link>(live: &Live<L>, parts: &[Queued]) -> Result<Vec<Done>, Failed> {
+async fn transact<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parts: &[PendingOp],
+) -> Result<Vec<OpResult>, MultiError> {
     let (mut steps, mut lists) = (Vec::new(), Vec::new());
     for asked in parts {
         asked.part.add_to(&mut steps);
@@ -248,11 +263,11 @@ async fn transact<L: Link>(live: &Live<L>, parts: &[Queued]) -> Result<Vec<Done>
     let mut listed = listed.and_then(Result::ok).unwrap_or_default().into_iter();
     let mut answers: Vec<_> = parts
         .iter()
-        .map(|Queued { part, .. }| {
+        .map(|PendingOp { part, .. }| {
             let last = part.steps() - 1;
             // A step that creates nothing has no path.
             let made = paths.nth(last).flatten();
-            Done { seen: None, made, children: part.lists().and_then(|_| listed.next().flatten()) }
+            OpResult { seen: None, made, children: part.lists().and_then(|_| listed.next().flatten()) }
         })
         .collect();
     let mut seen = seen.and_then(Result::ok).flatten();
@@ -264,6 +279,6 @@ async fn transact<L: Link>(live: &Live<L>, parts: &[Queued]) -> Result<Vec<Done>
     Ok(answers)
 }
 
-fn lost(why: &str) -> Failed {
-    Failed { step: None, fault: Fault::Ambiguous(why.to_owned()) }
+fn lost(why: &str) -> MultiError {
+    MultiError { step: None, fault: ZkError::Ambiguous(why.to_owned()) }
 }

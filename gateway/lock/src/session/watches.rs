@@ -10,40 +10,40 @@ use zookeeper_client::OneshotWatcher;
 /// one number, and fails on the second answer. So it fails on every further reconnect until the session expires
 /// (`zookeeper-client` 0.11.2). Therefore the bytes are bounded.
 #[derive(Default)]
-pub(super) struct Watches {
+pub(super) struct WatchBudget {
     bytes: Cell<usize>,
 }
 
 /// Bytes of paths; well below the library's limit, because it adds to each.
-const WATCHED_BYTES: usize = 96 * 1024;
+const MAX_WATCHED_BYTES: usize = 96 * 1024;
 
 /// The bytes of one watch, given back when it ends.
-pub(super) struct Room {
-    watches: Rc<Watches>,
+pub(super) struct WatchPermit {
+    watches: Rc<WatchBudget>,
     bytes: usize,
 }
 
-impl Watches {
-    pub(super) fn room(self: &Rc<Self>, path: &str) -> Option<Room> {
-        let bytes = self.bytes.get() + path.len() + PER_WATCH;
-        (bytes <= WATCHED_BYTES).then(|| {
+impl WatchBudget {
+    pub(super) fn room(self: &Rc<Self>, path: &str) -> Option<WatchPermit> {
+        let bytes = self.bytes.get() + path.len() + BYTES_PER_WATCH;
+        (bytes <= MAX_WATCHED_BYTES).then(|| {
             self.bytes.set(bytes);
-            Room { watches: self.clone(), bytes: path.len() + PER_WATCH }
+            WatchPermit { watches: self.clone(), bytes: path.len() + BYTES_PER_WATCH }
         })
     }
 }
 
 /// Length field of a path in the protocol.
-const PER_WATCH: usize = 4;
+const BYTES_PER_WATCH: usize = 4;
 
-impl Drop for Room {
+impl Drop for WatchPermit {
     fn drop(&mut self) {
         self.watches.bytes.set(self.watches.bytes.get() - self.bytes);
     }
 }
 
 /// Returns when the watch has fired, and gives its room back.
-pub(super) fn fires_once(watcher: OneshotWatcher, room: Room) -> Pin<Box<dyn Future<Output = ()>>> {
+pub(super) fn fires_once(watcher: OneshotWatcher, room: WatchPermit) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         drop(watcher.changed().await);
         drop(room);

@@ -21,14 +21,16 @@ use zookeeper_client::{
 
 use super::{
     granted,
-    link::{ConnectionState, Created, Failed, Fault, Kind, Link, Seen, Step, Writer},
-    looks::Looks,
-    node_access::NodeAccess,
-    watches::{Watches, fires_once},
+    link::{
+        AclWriter, ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError,
+    },
+    looks::PolledWatches,
+    node_access::NodeAcls,
+    watches::{WatchBudget, fires_once},
 };
 
 /// One session.
-pub struct Session {
+pub struct ZkSession {
     /// The session ends when its last owner drops it.
     client: Rc<Client>,
     /// Read without waiting, so that a new connection is counted before any answer that came over it is used.
@@ -36,16 +38,16 @@ pub struct Session {
     changes: Cell<u64>,
     /// The number of connections that are known to have been made, with the first one.
     connections: Cell<u64>,
-    watches: Rc<Watches>,
-    looks: Looks,
+    watches: Rc<WatchBudget>,
+    looks: PolledWatches,
     /// The ACLs of the nodes that we make.
-    access: Arc<NodeAccess>,
+    access: Arc<NodeAcls>,
     /// The path and ACL of a node that is about to be replaced.
     kept: RefCell<Option<(String, Vec<Acl>)>>,
 }
 
-impl Session {
-    pub(super) fn new(client: Client, access: Arc<NodeAccess>) -> Self {
+impl ZkSession {
+    pub(super) fn new(client: Client, access: Arc<NodeAcls>) -> Self {
         let watcher = RefCell::new(client.state_watcher());
         Self {
             client: Rc::new(client),
@@ -53,7 +55,7 @@ impl Session {
             changes: Cell::new(0),
             connections: Cell::new(1),
             watches: Rc::default(),
-            looks: Looks::default(),
+            looks: PolledWatches::default(),
             access,
             kept: RefCell::default(),
         }
@@ -74,17 +76,17 @@ impl Session {
     ///
     /// # Errors
     /// [`Fault::NoNode`] if the node is gone. After any other fault it has the old ACL or the new one.
-    pub async fn close_to_others(&self, path: &str) -> Result<(), Fault> {
+    pub async fn close_to_others(&self, path: &str) -> Result<(), ZkError> {
         let set = self.client.set_acl(path, self.access.acls(), None).await;
         set.map(drop).map_err(|error| self.fault(error))
     }
 
     /// Fires when the node no longer looks as it does here.
-    fn looked_at(&self, path: &str, stat: &Stat) -> <Self as Link>::Watch {
+    fn looked_at(&self, path: &str, stat: &Stat) -> <Self as ZkClient>::Watch {
         Box::pin(self.looks.until_changed(&self.client, path.to_owned(), stat))
     }
 
-    fn fault(&self, error: Error) -> Fault {
+    fn fault(&self, error: Error) -> ZkError {
         fault(error, self.client.state())
     }
 }
@@ -105,27 +107,27 @@ const UNKNOWN: &str = "it knows no identity of ours that a node could be kept fo
 
 /// Only errors that are known to mean "nothing was done" are definite. All others are ambiguous: a time-out or reset of
 /// the connection is an `Error::Custom`, not a `ConnectionLoss`, and later versions of the library may add more.
-fn fault(error: Error, state: SessionState) -> Fault {
+fn fault(error: Error, state: SessionState) -> ZkError {
     match error {
-        Error::NoNode => Fault::NoNode,
-        Error::NodeExists => Fault::NodeExists,
-        Error::NotEmpty => Fault::NotEmpty,
-        Error::BadVersion => Fault::BadVersion,
-        Error::NoAuth => Fault::Denied(CLOSED),
-        Error::InvalidAcl => Fault::Denied(UNKNOWN),
+        Error::NoNode => ZkError::NoNode,
+        Error::NodeExists => ZkError::NodeExists,
+        Error::NotEmpty => ZkError::NotEmpty,
+        Error::BadVersion => ZkError::BadVersion,
+        Error::NoAuth => ZkError::Denied(CLOSED),
+        Error::InvalidAcl => ZkError::Denied(UNKNOWN),
         Error::NoChildrenForEphemerals
         | Error::BadArguments(_)
         | Error::QuotaExceeded
         | Error::Throttled
         | Error::Unimplemented
-        | Error::NotReadOnly => Fault::Refused(error.to_string()),
-        Error::SessionExpired | Error::ClientClosed => Fault::Over,
-        _ if state.is_terminated() => Fault::Over,
-        other => Fault::Ambiguous(other.to_string()),
+        | Error::NotReadOnly => ZkError::Refused(error.to_string()),
+        Error::SessionExpired | Error::ClientClosed => ZkError::SessionEnded,
+        _ if state.is_terminated() => ZkError::SessionEnded,
+        other => ZkError::Ambiguous(other.to_string()),
     }
 }
 
-impl From<Stat> for Seen {
+impl From<Stat> for NodeStat {
     fn from(stat: Stat) -> Self {
         Self {
             czxid: stat.czxid,
@@ -138,18 +140,18 @@ impl From<Stat> for Seen {
     }
 }
 
-impl From<Kind> for CreateMode {
-    fn from(kind: Kind) -> Self {
+impl From<NodeKind> for CreateMode {
+    fn from(kind: NodeKind) -> Self {
         match kind {
-            Kind::Persistent => Self::Persistent,
-            Kind::Container => Self::Container,
-            Kind::Ephemeral => Self::Ephemeral,
-            Kind::EphemeralSequential => Self::EphemeralSequential,
+            NodeKind::Persistent => Self::Persistent,
+            NodeKind::Container => Self::Container,
+            NodeKind::Ephemeral => Self::Ephemeral,
+            NodeKind::EphemeralSequential => Self::EphemeralSequential,
         }
     }
 }
 
-impl Link for Session {
+impl ZkClient for ZkSession {
     type Watch = Pin<Box<dyn Future<Output = ()>>>;
 
     fn id(&self) -> i64 {
@@ -169,7 +171,7 @@ impl Link for Session {
         match self.client.state() {
             SessionState::SyncConnected => ConnectionState::Connected,
             SessionState::Disconnected | SessionState::ConnectedReadOnly => ConnectionState::Disconnected,
-            SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => ConnectionState::Over,
+            SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => ConnectionState::Ended,
         }
     }
 
@@ -190,33 +192,33 @@ impl Link for Session {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: Kind,
-    ) -> impl Future<Output = Result<Created, Fault>> {
+        kind: NodeKind,
+    ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
         let options = CreateMode::from(kind).with_acls(Acls::new(self.access.at(path)));
         let sent = self.client.create(path, data, &options);
         async move {
             let (stat, sequence) = sent.await.map_err(|error| self.fault(error))?;
-            Ok(Created { seen: stat.into(), sequence: sequence.into_i64() })
+            Ok(CreatedNode { seen: stat.into(), sequence: sequence.into_i64() })
         }
     }
 
-    async fn create_like(&self, path: &str, above: &str, kind: Kind) -> Result<(), Fault> {
+    async fn create_like(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
         let (acls, _) = self.client.get_acl(above).await.map_err(|error| self.fault(error))?;
         let options = CreateMode::from(kind).with_acls(Acls::new(&acls));
         self.client.create(path, b"", &options).await.map(drop).map_err(|error| self.fault(error))
     }
 
-    fn delete(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
+    fn delete(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
         let sent = self.client.delete(path, None);
         async move { sent.await.map_err(|error| self.fault(error)) }
     }
 
-    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
+    fn children(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
         let sent = self.client.list_children(path);
         async move { sent.await.map_err(|error| self.fault(error)) }
     }
 
-    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, Fault>> {
+    fn children_of(&self, paths: &[&str]) -> impl Future<Output = Result<Vec<Option<Vec<String>>>, ZkError>> {
         let mut reader = self.client.new_multi_reader();
         let added = paths.iter().try_for_each(|path| reader.add_get_children(path));
         let sent = added.map(|()| reader.commit());
@@ -234,17 +236,17 @@ impl Link for Session {
         }
     }
 
-    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<Seen>, Fault>> {
+    fn seen(&self, path: &str) -> impl Future<Output = Result<Option<NodeStat>, ZkError>> {
         let sent = self.client.check_stat(path);
-        async move { sent.await.map(|stat| stat.map(Seen::from)).map_err(|error| self.fault(error)) }
+        async move { sent.await.map(|stat| stat.map(NodeStat::from)).map_err(|error| self.fault(error)) }
     }
 
-    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, Seen), Fault>> {
+    fn data(&self, path: &str) -> impl Future<Output = Result<(Vec<u8>, NodeStat), ZkError>> {
         let sent = self.client.get_data(path);
         async move { sent.await.map(|(data, stat)| (data, stat.into())).map_err(|error| self.fault(error)) }
     }
 
-    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, Fault>> {
+    fn watch(&self, path: &str) -> impl Future<Output = Result<Self::Watch, ZkError>> {
         // A data watch on an existing node: an exists-watch on a missing one would stay at the server.
         let sent = match self.watches.room(path) {
             Some(room) => Left((room, self.client.get_and_watch_data(path))),
@@ -264,7 +266,10 @@ impl Link for Session {
         }
     }
 
-    fn watch_children(&self, path: &str) -> impl Future<Output = Result<(Vec<String>, Self::Watch), Fault>> {
+    fn watch_children(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<(Vec<String>, Self::Watch), ZkError>> {
         let sent = match self.watches.room(path) {
             Some(room) => Left((room, self.client.get_and_watch_children(path))),
             None => Right(self.client.get_children(path)),
@@ -283,23 +288,23 @@ impl Link for Session {
         }
     }
 
-    fn sync(&self, path: &str) -> impl Future<Output = Result<(), Fault>> {
+    fn sync(&self, path: &str) -> impl Future<Output = Result<(), ZkError>> {
         let sent = self.client.sync(path);
         async move { sent.await.map_err(|error| self.fault(error)) }
     }
 
-    fn commit(&self, steps: &[Step<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, Failed>> {
+    fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>> {
         let mut writer = self.client.new_multi_writer();
         let added = steps.iter().try_for_each(|step| match step {
-            Step::Check { path, version } => writer.add_check_version(path, *version),
-            Step::Create { path, data, kind } => {
+            MultiOp::Check { path, version } => writer.add_check_version(path, *version),
+            MultiOp::Create { path, data, kind } => {
                 let kept = self.kept.borrow();
-                let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == Kind::Persistent);
+                let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == NodeKind::Persistent);
                 let acls = kept.map_or(self.access.at(path), |(_, acls)| acls.as_slice());
                 writer.add_create(path, data, &CreateMode::from(*kind).with_acls(Acls::new(acls)))
             }
-            Step::Set { path, data } => writer.add_set_data(path, data, None),
-            Step::Delete { path, version } => writer.add_delete(path, *version),
+            MultiOp::Set { path, data } => writer.add_set_data(path, data, None),
+            MultiOp::Delete { path, version } => writer.add_delete(path, *version),
         });
         let sent = added.map(|()| writer.commit());
         async move {
@@ -313,20 +318,22 @@ impl Link for Session {
             };
             answer.map(|results| results.into_iter().map(created).collect()).map_err(|error| match error {
                 MultiWriteError::OperationFailed { index, source } => {
-                    Failed { step: Some(index), fault: self.fault(source) }
+                    MultiError { step: Some(index), fault: self.fault(source) }
                 }
-                MultiWriteError::RequestFailed { source } => Failed { step: None, fault: self.fault(source) },
+                MultiWriteError::RequestFailed { source } => {
+                    MultiError { step: None, fault: self.fault(source) }
+                }
             })
         }
     }
 
-    async fn keep_access(&self, path: &str) -> Result<(), Fault> {
+    async fn keep_access(&self, path: &str) -> Result<(), ZkError> {
         let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.fault(error))?;
         self.kept.replace(Some((path.to_owned(), acls)));
         Ok(())
     }
 
-    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<Writer>, Fault>> {
+    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
         let sent = self.client.get_acl(path);
         async move {
             let (acls, _) = sent.await.map_err(|error| self.fault(error))?;
@@ -336,13 +343,13 @@ impl Link for Session {
                     .filter(|(one, _)| acl.permission().has(*one))
                     .map(|(_, word)| *word)
                     .collect();
-                (!may.is_empty()).then(|| Writer { who: format!("{}:{}", acl.scheme(), acl.id()), may })
+                (!may.is_empty()).then(|| AclWriter { who: format!("{}:{}", acl.scheme(), acl.id()), may })
             });
             Ok(changing.collect())
         }
     }
 
-    async fn meant(&self) -> Result<Option<Vec<String>>, Fault> {
+    async fn meant(&self) -> Result<Option<Vec<String>>, ZkError> {
         if !self.access.is_closed() {
             return Ok(None);
         }
@@ -357,7 +364,7 @@ impl Link for Session {
         }
     }
 
-    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, Fault>> {
+    fn ephemerals(&self, path: &str) -> impl Future<Output = Result<Vec<String>, ZkError>> {
         let sent = self.client.list_ephemerals(path);
         async move { sent.await.map_err(|error| self.fault(error)) }
     }

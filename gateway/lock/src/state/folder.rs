@@ -16,11 +16,11 @@ use fencegate_process::randomness::{Guid, Randomness};
 use rustix::fs::{FlockOperation, flock};
 use tracing::warn;
 
-use super::progress::{Progress, Unreadable};
+use super::progress::{InstallationRecord, ParseInstallationRecordError};
 
 /// A place in the folder, for as long as it is kept.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct StateDir {
     path: PathBuf,
     name: Guid,
     /// Locked until it is closed; if the process dies, the kernel closes it.
@@ -29,19 +29,19 @@ pub(super) struct Folder {
 
 /// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum StateDirError {
     #[error(
         "FG0519: `state_dir`: {}: {why}; put back a copy of it; if there is none, move it away and begin the next era: \
          `{}`, with an E not below any token seen by guards and services",
-        path.display(), again::command(again::Of::Gateway, "era bump --at-least E")
+        path.display(), again::command(again::CommandTarget::Gateway, "era bump --at-least E")
     )]
-    Damaged { path: PathBuf, why: Unreadable },
+    Damaged { path: PathBuf, why: ParseInstallationRecordError },
     #[error(
         "FG0519: `state_dir`: {}: {why}; start the gateway's newer version again, or move the file away and begin the \
          next era: `{}`",
-        path.display(), again::command(again::Of::Gateway, "era bump --at-least E")
+        path.display(), again::command(again::CommandTarget::Gateway, "era bump --at-least E")
     )]
-    Newer { path: PathBuf, why: Unreadable },
+    Newer { path: PathBuf, why: ParseInstallationRecordError },
     #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error(
@@ -58,22 +58,22 @@ const LOCK: &str = ".lock";
 const DRAFT: &str = ".draft";
 
 /// How often the folder is read anew because a listed file was removed meanwhile.
-const ROUNDS: usize = 16;
+const MAX_ATTEMPTS: usize = 16;
 
 /// The furthest record of each installation; empty if there is none yet.
-pub fn read(folder: &Path) -> Result<Vec<Progress>, Unusable> {
-    for _ in 0..ROUNDS {
+pub fn read(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
+    for _ in 0..MAX_ATTEMPTS {
         if let Some(records) = read_once(folder)? {
             return Ok(furthest(records));
         }
     }
     let source = io::Error::other("files came and went too often");
-    Err(Unusable::Read { path: folder.to_owned(), source })
+    Err(StateDirError::Read { path: folder.to_owned(), source })
 }
 
 /// The furthest record of each installation: epochs of different installations cannot be compared.
-fn furthest(records: Vec<Progress>) -> Vec<Progress> {
-    let mut furthest: Vec<Progress> = Vec::new();
+fn furthest(records: Vec<InstallationRecord>) -> Vec<InstallationRecord> {
+    let mut furthest: Vec<InstallationRecord> = Vec::new();
     for record in records {
         match furthest.iter_mut().find(|known| known.installation == record.installation) {
             Some(known) => {
@@ -87,14 +87,14 @@ fn furthest(records: Vec<Progress>) -> Vec<Progress> {
 }
 
 /// `None`: a file was removed meanwhile, and another one now has its content; read again.
-fn read_once(folder: &Path) -> Result<Option<Vec<Progress>>, Unusable> {
+fn read_once(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, StateDirError> {
     let mut records = Vec::new();
     for name in names(folder, RECORD)? {
         let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
         match content(&path) {
             Ok(bytes) => records.push(parse(path, &bytes)?),
             Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(Unusable::Read { path, source }),
+            Err(source) => return Err(StateDirError::Read { path, source }),
         }
     }
     Ok(Some(records))
@@ -103,26 +103,26 @@ fn read_once(folder: &Path) -> Result<Option<Vec<Progress>>, Unusable> {
 /// Reads a record, which is one short line. Anything longer is not ours, and might never end.
 fn content(path: &Path) -> io::Result<Vec<u8>> {
     let found = fs::metadata(path)?;
-    if !found.is_file() || found.len() > LONGEST {
+    if !found.is_file() || found.len() > MAX_RECORD_LEN {
         return Ok(Vec::new());
     }
     let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_RECORD_LEN).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-const LONGEST: u64 = 4096;
+const MAX_RECORD_LEN: u64 = 4096;
 
-fn parse(path: PathBuf, bytes: &[u8]) -> Result<Progress, Unusable> {
-    Progress::parse(bytes).map_err(|why| match why {
-        Unreadable::Newer(_) => Unusable::Newer { path, why },
-        Unreadable::Damaged(_) => Unusable::Damaged { path, why },
+fn parse(path: PathBuf, bytes: &[u8]) -> Result<InstallationRecord, StateDirError> {
+    InstallationRecord::parse(bytes).map_err(|why| match why {
+        ParseInstallationRecordError::Newer(_) => StateDirError::Newer { path, why },
+        ParseInstallationRecordError::Damaged(_) => StateDirError::Damaged { path, why },
     })
 }
 
 /// The names of the processes that have a file of this kind.
-fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, Unusable> {
-    let failed = |source| Unusable::Read { path: folder.to_owned(), source };
+fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirError> {
+    let failed = |source| StateDirError::Read { path: folder.to_owned(), source };
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -132,28 +132,31 @@ fn names(folder: &Path, kind: &str) -> Result<Vec<Guid>, Unusable> {
     Ok(names)
 }
 
-impl Folder {
+impl StateDir {
     /// Takes a place, and reads the records of earlier processes. If all are of one installation, the furthest is
     /// written under our name before any is removed. If they are of several, all stay until it is known which one we
     /// serve.
     ///
     /// # Errors
     /// A record cannot be understood, or ours cannot be written.
-    pub(super) fn claim(path: &Path, randomness: &dyn Randomness) -> Result<(Self, Vec<Progress>), Unusable> {
+    pub(super) fn claim(
+        path: &Path,
+        randomness: &dyn Randomness,
+    ) -> Result<(Self, Vec<InstallationRecord>), StateDirError> {
         let folder = Self::enter(path, randomness)?;
         let records = read(path)?;
         let only = if let [only] = &records[..] { Some(only) } else { None };
         if let Some(record) = only {
             let written = folder.write(record);
-            written.map_err(|source| Unusable::Write { path: path.to_owned(), source })?;
+            written.map_err(|source| StateDirError::Write { path: path.to_owned(), source })?;
         }
         folder.tidy(only);
         Ok((folder, records))
     }
 
-    fn enter(path: &Path, randomness: &dyn Randomness) -> Result<Self, Unusable> {
-        let failed = |source| Unusable::Write { path: path.to_owned(), source };
-        for _ in 0..ROUNDS {
+    fn enter(path: &Path, randomness: &dyn Randomness) -> Result<Self, StateDirError> {
+        let failed = |source| StateDirError::Write { path: path.to_owned(), source };
+        for _ in 0..MAX_ATTEMPTS {
             let name = Guid::new(randomness);
             let lock = path.join(format!("{PREFIX}{name}{LOCK}"));
             let file = OpenOptions::new().write(true).create_new(true).open(&lock).map_err(failed)?;
@@ -170,7 +173,7 @@ impl Folder {
     }
 
     /// Durable when it returns. A crash leaves the old record or the new one, never a part.
-    pub(super) fn write(&self, record: &Progress) -> io::Result<()> {
+    pub(super) fn write(&self, record: &InstallationRecord) -> io::Result<()> {
         let draft = self.file(DRAFT);
         let mut file = File::create(&draft)?;
         file.write_all(&record.to_bytes())?;
@@ -184,7 +187,7 @@ impl Folder {
     }
 
     /// Removes the records of ended processes that are covered by `ours`.
-    fn tidy(&self, ours: Option<&Progress>) {
+    fn tidy(&self, ours: Option<&InstallationRecord>) {
         // Some processes have a lock file only: they ended before they had a record.
         let all = [RECORD, LOCK].map(|kind| names(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {
@@ -197,7 +200,7 @@ impl Folder {
     }
 }
 
-fn remove(folder: &Path, name: Guid, ours: Option<&Progress>) -> io::Result<()> {
+fn remove(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) -> io::Result<()> {
     let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
     // Kept open, and so locked, until all its files are removed.
     let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
@@ -207,11 +210,13 @@ fn remove(folder: &Path, name: Guid, ours: Option<&Progress>) -> io::Result<()> 
         Err(error) => return Err(error),
     };
     // The process may have written after we read its record, so it is read again under its lock.
-    let says_no_more = |record: Progress| {
+    let says_no_more = |record: InstallationRecord| {
         ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
     };
     match content(&file(RECORD)) {
-        Ok(bytes) if Progress::parse(&bytes).is_ok_and(says_no_more) => fs::remove_file(file(RECORD))?,
+        Ok(bytes) if InstallationRecord::parse(&bytes).is_ok_and(says_no_more) => {
+            fs::remove_file(file(RECORD))?
+        }
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => {}
         Ok(_) => return Ok(()),
         Err(error) => return Err(error),
@@ -224,11 +229,11 @@ fn remove(folder: &Path, name: Guid, ours: Option<&Progress>) -> io::Result<()> 
 
 /// Whether another record that stays covers this one. Of equal records the one with the largest name stays, so two
 /// processes that tidy up at once agree.
-fn is_left_behind(folder: &Path, name: Guid, record: &Progress) -> bool {
+fn is_left_behind(folder: &Path, name: Guid, record: &InstallationRecord) -> bool {
     let others = names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
     others.into_iter().any(|other| {
         let bytes = content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
-        Progress::parse(&bytes).is_ok_and(|theirs| {
+        InstallationRecord::parse(&bytes).is_ok_and(|theirs| {
             record.is_covered_by(&theirs) && (theirs != *record || other.to_string() > name.to_string())
         })
     })

@@ -22,26 +22,26 @@ use fencegate_process::randomness::Randomness;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use self::{folder::Folder, writer::Bell};
+use self::{folder::StateDir, writer::WriterNotify};
 pub use self::{
-    folder::{Unusable, read},
-    progress::Progress,
-    went_back::WentBack,
+    folder::{StateDirError, read},
+    progress::InstallationRecord,
+    went_back::RollbackError,
 };
-use crate::meta::Meta;
+use crate::meta::InstallationMeta;
 
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct TokenHistory {
     /// The highest epoch of the installation that is served: of our lock nodes, granted or not, and of our member
     /// nodes. It begins with the written record.
     highest: AtomicU64,
     /// `None` until a session has read `meta`.
     installation: Mutex<Option<Arc<Installation>>>,
     /// The records of earlier processes, one for each installation.
-    before: Vec<Progress>,
+    before: Vec<InstallationRecord>,
     /// Rung when a new record has to be written.
-    bell: Option<Arc<Bell>>,
+    bell: Option<Arc<WriterNotify>>,
     /// Counts how often somebody found that ZooKeeper went back.
     alarms: watch::Sender<u64>,
 }
@@ -55,18 +55,18 @@ pub struct Installation {
 
 /// Hears every alarm that is raised after it was made.
 #[derive(Debug, Clone)]
-pub struct Alarm(watch::Receiver<u64>);
+pub struct RollbackAlarm(watch::Receiver<u64>);
 
 /// Why `state_dir` cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum NotOpened {
+pub enum OpenStateError {
     #[error(transparent)]
-    Unusable(#[from] Unusable),
+    Unusable(#[from] StateDirError),
     #[error("start the thread that writes to `state_dir`: {0}")]
     Thread(#[from] io::Error),
 }
 
-impl Memory {
+impl TokenHistory {
     /// Reads the records in the folder, and from then on writes to it. `failed` is called for each write that fails.
     ///
     /// # Errors
@@ -75,9 +75,9 @@ impl Memory {
         path: &Path,
         randomness: &dyn Randomness,
         failed: impl Fn() + Send + 'static,
-    ) -> Result<Arc<Self>, NotOpened> {
-        let (folder, before) = Folder::claim(path, randomness)?;
-        let bell = Arc::<Bell>::default();
+    ) -> Result<Arc<Self>, OpenStateError> {
+        let (folder, before) = StateDir::claim(path, randomness)?;
+        let bell = Arc::<WriterNotify>::default();
         let memory = Arc::new(Self { bell: Some(bell.clone()), ..Self::recalling(before) });
         info!(folder = %path.display(), highest = memory.known().map_or(0, |known| known.highest), "state.read");
         let seen = memory.clone();
@@ -86,7 +86,7 @@ impl Memory {
     }
 
     /// A memory that begins with the records of earlier processes.
-    pub fn recalling(before: Vec<Progress>) -> Self {
+    pub fn recalling(before: Vec<InstallationRecord>) -> Self {
         Self { before, ..Self::default() }
     }
 
@@ -97,9 +97,9 @@ impl Memory {
         }
     }
 
-    fn record(&self) -> Option<Progress> {
+    fn record(&self) -> Option<InstallationRecord> {
         let Installation { uuid, era } = (*self.installation()?).clone();
-        Some(Progress { installation: uuid, era, highest: self.highest() })
+        Some(InstallationRecord { installation: uuid, era, highest: self.highest() })
     }
 
     fn ring(&self) {
@@ -118,9 +118,9 @@ impl Memory {
     ///
     /// # Errors
     /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper went back.
-    pub fn saw(&self, epoch: u64, before: u64) -> Result<(), WentBack> {
+    pub fn saw(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
         if epoch <= before {
-            return Err(WentBack::Epoch { epoch, highest: self.highest() });
+            return Err(RollbackError::Epoch { epoch, highest: self.highest() });
         }
         self.highest.fetch_max(epoch, Ordering::AcqRel);
         self.ring();
@@ -136,25 +136,25 @@ impl Memory {
     ///
     /// # Errors
     /// ZooKeeper went back, or this is another installation.
-    pub fn fits(&self, meta: &Meta) -> Result<(), WentBack> {
+    pub fn fits(&self, meta: &InstallationMeta) -> Result<(), RollbackError> {
         let known = self.compared_with(&meta.uuid);
         if let (Some(served), Some(known)) = (self.installation(), &known)
             && served.uuid != meta.uuid
         {
             let (known, highest) = (served.uuid.clone(), known.highest);
-            return Err(WentBack::Exchanged { known, found: meta.uuid.clone(), highest });
+            return Err(RollbackError::Exchanged { known, found: meta.uuid.clone(), highest });
         }
         if let Some(mark) = &meta.suspect {
-            return Err(WentBack::Suspect { highest: mark.highest.max(self.highest_of(&meta.uuid)) });
+            return Err(RollbackError::Suspect { highest: mark.highest.max(self.highest_of(&meta.uuid)) });
         }
         match known {
             // Any installation will do here, because its tokens are all above its base.
             Some(known) if meta.base >= known.highest => Ok(()),
-            Some(Progress { installation, highest, .. }) if installation != meta.uuid => {
-                Err(WentBack::Another { known: installation, found: meta.uuid.clone(), highest })
+            Some(InstallationRecord { installation, highest, .. }) if installation != meta.uuid => {
+                Err(RollbackError::Another { known: installation, found: meta.uuid.clone(), highest })
             }
             Some(known) if known.era > meta.era => {
-                Err(WentBack::OlderEra { known: known.era, found: meta.era, highest: known.highest })
+                Err(RollbackError::OlderEra { known: known.era, found: meta.era, highest: known.highest })
             }
             _ => Ok(()),
         }
@@ -170,30 +170,31 @@ impl Memory {
         self.of(uuid).map_or(0, |record| record.era)
     }
 
-    fn of(&self, uuid: &str) -> Option<Progress> {
+    fn of(&self, uuid: &str) -> Option<InstallationRecord> {
         self.compared_with(uuid).filter(|known| known.installation == uuid)
     }
 
     /// The record that the tokens of an installation have to exceed: its own if there is one, else the furthest of all,
     /// because that installation may have been wiped.
-    pub fn compared_with(&self, uuid: &str) -> Option<Progress> {
+    pub fn compared_with(&self, uuid: &str) -> Option<InstallationRecord> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
         let served = self.record();
         if served.is_some() { served } else { same().or_else(|| self.known()) }
     }
 
     /// The installation that is served, or else the furthest of the records. If there is one, `meta` is never made.
-    pub fn known(&self) -> Option<Progress> {
+    pub fn known(&self) -> Option<InstallationRecord> {
         self.record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
     /// Says that this installation is served from now on.
-    pub fn serves(&self, meta: &Meta) {
+    pub fn serves(&self, meta: &InstallationMeta) {
         let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
         if self.installation().as_deref() == Some(&installation) {
             return;
         }
-        if let Some(Progress { installation: known, highest, .. }) = self.compared_with(&meta.uuid) {
+        if let Some(InstallationRecord { installation: known, highest, .. }) = self.compared_with(&meta.uuid)
+        {
             if known != meta.uuid {
                 warn!(%known, serves = meta.uuid, "another installation than before: its tokens begin above");
             }
@@ -204,8 +205,8 @@ impl Memory {
     }
 
     /// The error for a missing `meta`; `None` if no installation was known before.
-    pub fn missed(&self, path: &str) -> Option<WentBack> {
-        self.known().map(|known| WentBack::Gone { path: path.to_owned(), highest: known.highest })
+    pub fn missed(&self, path: &str) -> Option<RollbackError> {
+        self.known().map(|known| RollbackError::Gone { path: path.to_owned(), highest: known.highest })
     }
 
     /// Tells every session of the process to end and to check anew.
@@ -214,8 +215,8 @@ impl Memory {
     }
 
     /// For a session that begins now.
-    pub fn listen(&self) -> Alarm {
-        Alarm(self.alarms.subscribe())
+    pub fn listen(&self) -> RollbackAlarm {
+        RollbackAlarm(self.alarms.subscribe())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Installation>>> {
@@ -224,7 +225,7 @@ impl Memory {
     }
 }
 
-impl Alarm {
+impl RollbackAlarm {
     /// Returns when ZooKeeper was found to have gone back.
     pub async fn raised(&mut self) {
         if self.0.changed().await.is_err() {
@@ -237,14 +238,14 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::Suspicion;
+    use crate::meta::RollbackEvidence;
 
-    fn meta(uuid: &str, era: u64, base: u64) -> Meta {
-        Meta { format: 1, uuid: uuid.into(), era, base, suspect: None }
+    fn meta(uuid: &str, era: u64, base: u64) -> InstallationMeta {
+        InstallationMeta { format: 1, uuid: uuid.into(), era, base, suspect: None }
     }
 
-    fn having_seen(highest: u64) -> Memory {
-        let memory = Memory::default();
+    fn having_seen(highest: u64) -> TokenHistory {
+        let memory = TokenHistory::default();
         memory.serves(&meta("ours", 1, 10));
         memory.saw(highest, 0).expect("the first one");
         memory
@@ -257,15 +258,18 @@ mod tests {
         assert_eq!(memory.saw(120, before), Ok(()), "a later one of another session, answered first");
         assert_eq!(memory.saw(110, before), Ok(()), "its create was sent when 100 was the highest");
         assert_eq!(memory.highest(), 120);
-        assert_eq!(memory.saw(120, 120), Err(WentBack::Epoch { epoch: 120, highest: 120 }));
-        assert_eq!(memory.saw(5, 120), Err(WentBack::Epoch { epoch: 5, highest: 120 }));
+        assert_eq!(memory.saw(120, 120), Err(RollbackError::Epoch { epoch: 120, highest: 120 }));
+        assert_eq!(memory.saw(5, 120), Err(RollbackError::Epoch { epoch: 5, highest: 120 }));
         assert_eq!(memory.highest(), 120);
     }
 
-    fn recalling(records: &[(&str, u64, u64)]) -> Memory {
-        let record =
-            |&(uuid, era, highest): &(&str, _, _)| Progress { installation: uuid.into(), era, highest };
-        Memory::recalling(records.iter().map(record).collect())
+    fn recalling(records: &[(&str, u64, u64)]) -> TokenHistory {
+        let record = |&(uuid, era, highest): &(&str, _, _)| InstallationRecord {
+            installation: uuid.into(),
+            era,
+            highest,
+        };
+        TokenHistory::recalling(records.iter().map(record).collect())
     }
 
     #[test]
@@ -273,20 +277,20 @@ mod tests {
         let memory = having_seen(100);
         assert_eq!(memory.fits(&meta("ours", 1, 10)), Ok(()));
         assert_eq!(memory.fits(&meta("ours", 2, 500)), Ok(()));
-        assert!(matches!(memory.fits(&meta("ours", 0, 0)), Err(WentBack::OlderEra { .. })));
-        assert_eq!(Memory::default().fits(&meta("theirs", 0, 0)), Ok(()), "nothing was seen");
+        assert!(matches!(memory.fits(&meta("ours", 0, 0)), Err(RollbackError::OlderEra { .. })));
+        assert_eq!(TokenHistory::default().fits(&meta("theirs", 0, 0)), Ok(()), "nothing was seen");
     }
 
     #[test]
     fn another_installation_is_served_after_a_start_only_and_above_all_that_were_seen() {
         let memory = recalling(&[("ours", 1, 100)]);
-        assert!(matches!(memory.fits(&meta("theirs", 1, 99)), Err(WentBack::Another { .. })));
+        assert!(matches!(memory.fits(&meta("theirs", 1, 99)), Err(RollbackError::Another { .. })));
         assert_eq!(memory.fits(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
         memory.serves(&meta("theirs", 1, 100));
         assert_eq!(memory.highest(), 100);
         for base in [0, 1 << 40] {
             let told = having_seen(100).fits(&meta("theirs", 1, base));
-            assert!(matches!(told, Err(WentBack::Exchanged { .. })), "{base}: {told:?}");
+            assert!(matches!(told, Err(RollbackError::Exchanged { .. })), "{base}: {told:?}");
         }
     }
 
@@ -294,8 +298,14 @@ mod tests {
     fn an_installation_is_compared_with_its_own_record() {
         let memory = recalling(&[("ours", 1, 100), ("theirs", 3, 9000)]);
         assert_eq!(memory.fits(&meta("ours", 1, 10)), Ok(()));
-        assert!(matches!(memory.fits(&meta("ours", 0, 0)), Err(WentBack::OlderEra { highest: 100, .. })));
-        assert!(matches!(memory.fits(&meta("third", 0, 100)), Err(WentBack::Another { highest: 9000, .. })));
+        assert!(matches!(
+            memory.fits(&meta("ours", 0, 0)),
+            Err(RollbackError::OlderEra { highest: 100, .. })
+        ));
+        assert!(matches!(
+            memory.fits(&meta("third", 0, 100)),
+            Err(RollbackError::Another { highest: 9000, .. })
+        ));
         memory.serves(&meta("ours", 1, 10));
         assert_eq!(memory.highest(), 100);
         assert_eq!(memory.saw(101, memory.highest()), Ok(()));
@@ -304,10 +314,10 @@ mod tests {
 
     #[test]
     fn what_somebody_else_has_seen_counts_as_well() {
-        let mark = Suspicion { highest: 70, era: 1, by: "gw-2".into() };
-        let marked = Meta { suspect: Some(mark), ..meta("ours", 1, 10) };
-        let told = |memory: Memory| memory.fits(&marked).map_err(|why| why.highest());
-        assert_eq!(told(Memory::default()), Err(70));
+        let mark = RollbackEvidence { highest: 70, era: 1, by: "gw-2".into() };
+        let marked = InstallationMeta { suspect: Some(mark), ..meta("ours", 1, 10) };
+        let told = |memory: TokenHistory| memory.fits(&marked).map_err(|why| why.highest());
+        assert_eq!(told(TokenHistory::default()), Err(70));
         assert_eq!(told(having_seen(60)), Err(70));
         assert_eq!(told(having_seen(100)), Err(100));
         assert_eq!(told(recalling(&[("theirs", 1, 100)])), Err(70), "of another installation");
@@ -315,7 +325,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_alarm_is_heard_by_the_sessions_of_its_time_only() {
-        let memory = Memory::default();
+        let memory = TokenHistory::default();
         let mut early = memory.listen();
         memory.alarm();
         early.raised().await;

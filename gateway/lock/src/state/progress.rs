@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How far the tokens of an installation have come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct InstallationRecord {
     pub installation: String,
     pub era: u64,
     /// The highest epoch that was seen.
@@ -17,7 +17,7 @@ pub(super) const FORMAT: u32 = 1;
 
 /// Why bytes are no record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum ParseInstallationRecordError {
     #[error("it is of format {0}, and this build reads up to {FORMAT}")]
     Newer(u32),
     #[error("it is damaged: {0}")]
@@ -26,7 +26,7 @@ pub enum Unreadable {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct EncodedRecord {
     format: u32,
     installation: String,
     era: u64,
@@ -36,18 +36,18 @@ struct Written {
 
 /// The format of a record, which is read before anything else.
 #[derive(Deserialize)]
-struct Form {
+struct RecordHeader {
     format: u32,
 }
 
-impl Progress {
+impl InstallationRecord {
     /// Whether `other` is of the same installation and at least as far.
     pub(super) fn is_covered_by(&self, other: &Self) -> bool {
         self.installation == other.installation && self.era <= other.era && self.highest <= other.highest
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let written = Written {
+        let written = EncodedRecord {
             format: FORMAT,
             installation: self.installation.clone(),
             era: self.era,
@@ -59,19 +59,19 @@ impl Progress {
         bytes
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let damaged = |why: serde_json::Error| Unreadable::Damaged(why.to_string());
-        let Form { format } = serde_json::from_slice(bytes).map_err(damaged)?;
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ParseInstallationRecordError> {
+        let damaged = |why: serde_json::Error| ParseInstallationRecordError::Damaged(why.to_string());
+        let RecordHeader { format } = serde_json::from_slice(bytes).map_err(damaged)?;
         if format > FORMAT {
-            return Err(Unreadable::Newer(format));
+            return Err(ParseInstallationRecordError::Newer(format));
         }
-        let written: Written = serde_json::from_slice(bytes).map_err(damaged)?;
+        let written: EncodedRecord = serde_json::from_slice(bytes).map_err(damaged)?;
         let record = Self { installation: written.installation, era: written.era, highest: written.highest };
         // Epochs fit into a signed number, because services store them so.
         let possible = format > 0 && i64::try_from(record.highest).is_ok();
         match possible && record.check() == written.check {
             true => Ok(record),
-            false => Err(Unreadable::Damaged("its checksum is another one".into())),
+            false => Err(ParseInstallationRecordError::Damaged("its checksum is another one".into())),
         }
     }
 
@@ -88,14 +88,14 @@ mod tests {
 
     use super::*;
 
-    fn record() -> Progress {
-        Progress { installation: "0123456789abcdef".into(), era: 3, highest: (3 << 32) + 4711 }
+    fn record() -> InstallationRecord {
+        InstallationRecord { installation: "0123456789abcdef".into(), era: 3, highest: (3 << 32) + 4711 }
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let bytes = record().to_bytes();
-        assert_eq!(Progress::parse(&bytes), Ok(record()));
+        assert_eq!(InstallationRecord::parse(&bytes), Ok(record()));
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1, "one line, for whoever looks");
     }
 
@@ -104,8 +104,8 @@ mod tests {
         let bytes = record().to_bytes();
         // Without the last byte only the end of the line is missing.
         for end in 0..bytes.len() - 1 {
-            let told = Progress::parse(&bytes[..end]);
-            assert!(matches!(told, Err(Unreadable::Damaged(_))), "{end}: {told:?}");
+            let told = InstallationRecord::parse(&bytes[..end]);
+            assert!(matches!(told, Err(ParseInstallationRecordError::Damaged(_))), "{end}: {told:?}");
         }
     }
 
@@ -115,29 +115,32 @@ mod tests {
         for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut turned = bytes.clone();
             turned[at] ^= 1 << bit;
-            assert!(Progress::parse(&turned).is_err(), "bit {bit} of byte {at}");
+            assert!(InstallationRecord::parse(&turned).is_err(), "bit {bit} of byte {at}");
         }
     }
 
     #[test]
     fn a_later_format_is_told_from_damage_and_an_earlier_one_there_never_was() {
         let later = br#"{"format":2,"whatever":"it means"}"#;
-        assert_eq!(Progress::parse(later), Err(Unreadable::Newer(2)));
+        assert_eq!(InstallationRecord::parse(later), Err(ParseInstallationRecordError::Newer(2)));
         let none =
             String::from_utf8(record().to_bytes()).expect("JSON").replace("\"format\":1", "\"format\":0");
-        assert!(matches!(Progress::parse(none.as_bytes()), Err(Unreadable::Damaged(_))));
+        assert!(matches!(
+            InstallationRecord::parse(none.as_bytes()),
+            Err(ParseInstallationRecordError::Damaged(_))
+        ));
     }
 
     #[test]
     fn an_epoch_that_no_token_can_have_is_damage() {
-        let beyond = Progress { highest: 1 << 63, ..record() };
-        assert!(Progress::parse(&beyond.to_bytes()).is_err());
+        let beyond = InstallationRecord { highest: 1 << 63, ..record() };
+        assert!(InstallationRecord::parse(&beyond.to_bytes()).is_err());
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Progress::parse(&bytes).is_err());
+            prop_assert!(InstallationRecord::parse(&bytes).is_err());
         }
     }
 }

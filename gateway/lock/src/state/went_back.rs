@@ -1,11 +1,11 @@
 //! The signs that ZooKeeper went back, and the remedy for each.
 
-use fencegate_process::again::{self, Of};
+use fencegate_process::again::{self, CommandTarget};
 
 /// ZooKeeper went back: new tokens would not be above those that were seen, so no lock is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("FG0503: {}: nothing is granted; {}", self.what(), self.remedy())]
-pub enum WentBack {
+pub enum RollbackError {
     /// A node made now is not above what was seen before.
     Epoch { epoch: u64, highest: u64 },
     /// An older era of the same installation.
@@ -20,7 +20,7 @@ pub enum WentBack {
     Suspect { highest: u64 },
 }
 
-impl WentBack {
+impl RollbackError {
     /// The highest epoch that is known to have been given out.
     pub fn highest(&self) -> u64 {
         match self {
@@ -57,8 +57,9 @@ impl WentBack {
     }
 
     fn remedy(&self) -> String {
-        let to_type =
-            |verb: &str| again::command(Of::Gateway, &format!("{verb} --at-least {}", self.highest()));
+        let to_type = |verb: &str| {
+            again::command(CommandTarget::Gateway, &format!("{verb} --at-least {}", self.highest()))
+        };
         let bump = format!("`{}`", to_type("era bump"));
         match self {
             Self::Gone { .. } => format!(
@@ -83,12 +84,12 @@ mod tests {
     #[test]
     fn every_form_says_what_was_seen_and_what_to_do() {
         let forms = [
-            WentBack::Epoch { epoch: 7, highest: 4711 },
-            WentBack::OlderEra { known: 3, found: 2, highest: 4711 },
-            WentBack::Another { known: "one".into(), found: "other".into(), highest: 4711 },
-            WentBack::Exchanged { known: "one".into(), found: "other".into(), highest: 4711 },
-            WentBack::Gone { path: "/fencegate/meta".into(), highest: 4711 },
-            WentBack::Suspect { highest: 4711 },
+            RollbackError::Epoch { epoch: 7, highest: 4711 },
+            RollbackError::OlderEra { known: 3, found: 2, highest: 4711 },
+            RollbackError::Another { known: "one".into(), found: "other".into(), highest: 4711 },
+            RollbackError::Exchanged { known: "one".into(), found: "other".into(), highest: 4711 },
+            RollbackError::Gone { path: "/fencegate/meta".into(), highest: 4711 },
+            RollbackError::Suspect { highest: 4711 },
         ];
         for form in forms {
             let said = form.to_string();

@@ -8,17 +8,17 @@ use std::{
 
 use tracing::{error, info};
 
-use super::{folder::Folder, progress::Progress};
+use super::{folder::StateDir, progress::InstallationRecord};
 
 /// Wakes the writer when a new epoch was seen.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
-    state: Mutex<Rung>,
+pub(super) struct WriterNotify {
+    state: Mutex<WriterState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Rung {
+struct WriterState {
     due: bool,
     stop: bool,
     /// The writer has ended.
@@ -26,12 +26,12 @@ struct Rung {
 }
 
 /// The pause between two writes. A record is on the disk after this time and the time of a write.
-const PACE: Duration = Duration::from_millis(500);
+const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a process that stops waits for its last write.
-const LAST: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Bell {
+impl WriterNotify {
     pub(super) fn ring(&self) {
         let mut state = self.lock();
         if !state.due {
@@ -45,7 +45,7 @@ impl Bell {
         let mut state = self.lock();
         state.stop = true;
         self.changed.notify_all();
-        drop(self.changed.wait_timeout_while(state, LAST, |state| !state.ended));
+        drop(self.changed.wait_timeout_while(state, STOP_TIMEOUT, |state| !state.ended));
     }
 
     /// Waits until there is something to write; true if it is the last. `None`: nothing more will come.
@@ -58,7 +58,7 @@ impl Bell {
 
     /// Waits for [`PACE`], so that a busy gateway does not write for each of its locks.
     fn rest(&self) {
-        drop(self.changed.wait_timeout_while(self.lock(), PACE, |state| !state.stop));
+        drop(self.changed.wait_timeout_while(self.lock(), WRITE_INTERVAL, |state| !state.stop));
     }
 
     /// The last write failed and has to be tried again.
@@ -71,7 +71,7 @@ impl Bell {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rung> {
+    fn lock(&self) -> MutexGuard<'_, WriterState> {
         // A poisoned lock does no harm: its flags are independent of each other.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,9 +80,9 @@ impl Bell {
 /// Writes the record from `seen` whenever the bell rings, until it is stopped. `failed` is called for each write that
 /// fails; the write is tried again.
 pub(super) fn start(
-    folder: Folder,
-    bell: Arc<Bell>,
-    seen: impl Fn() -> Option<Progress> + Send + 'static,
+    folder: StateDir,
+    bell: Arc<WriterNotify>,
+    seen: impl Fn() -> Option<InstallationRecord> + Send + 'static,
     failed: impl Fn() + Send + 'static,
 ) -> std::io::Result<()> {
     let write = move || {
@@ -127,11 +127,15 @@ mod tests {
     #[test]
     fn the_last_that_was_seen_is_written_before_the_process_ends() {
         let home = TempDir::new().expect("a folder");
-        let (place, _) = Folder::claim(home.path(), &SystemRandomness).expect("our own");
-        let (bell, seen) = (Arc::<Bell>::default(), Arc::new(AtomicU64::new(0)));
+        let (place, _) = StateDir::claim(home.path(), &SystemRandomness).expect("our own");
+        let (bell, seen) = (Arc::<WriterNotify>::default(), Arc::new(AtomicU64::new(0)));
         let highest = seen.clone();
         let record = move || {
-            Some(Progress { installation: "i".into(), era: 0, highest: highest.load(Ordering::Acquire) })
+            Some(InstallationRecord {
+                installation: "i".into(),
+                era: 0,
+                highest: highest.load(Ordering::Acquire),
+            })
         };
         start(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
         for epoch in 1..=1000 {
@@ -147,11 +151,11 @@ mod tests {
         let home = TempDir::new().expect("a folder");
         let path = home.path().join("state");
         std::fs::create_dir(&path).expect("made");
-        let (place, _) = Folder::claim(&path, &SystemRandomness).expect("our own");
+        let (place, _) = StateDir::claim(&path, &SystemRandomness).expect("our own");
         std::fs::remove_dir_all(&path).expect("removed");
-        let (bell, failures) = (Arc::<Bell>::default(), Arc::new(AtomicU64::new(0)));
+        let (bell, failures) = (Arc::<WriterNotify>::default(), Arc::new(AtomicU64::new(0)));
         let (told, counted) = std::sync::mpsc::channel();
-        let record = || Some(Progress { installation: "i".into(), era: 0, highest: 1 });
+        let record = || Some(InstallationRecord { installation: "i".into(), era: 0, highest: 1 });
         let (count, seen) = (failures.clone(), told);
         let failed = move || {
             count.fetch_add(1, Ordering::AcqRel);

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 /// Written by the task of the lock node, and read by the request that waits.
 #[derive(Debug, Default)]
-pub struct Ahead {
+pub struct WaitProgress {
     /// Whether another holder stood before us. A request whose wait ends is then refused as locked, else for want of
     /// the lock service.
     holder: AtomicBool,
@@ -19,7 +19,7 @@ pub struct Ahead {
     nodes: AtomicUsize,
 }
 
-impl Ahead {
+impl WaitProgress {
     /// Lock nodes that stand before ours. Some may have gone since the last look.
     pub fn nodes(&self) -> usize {
         self.nodes.load(Ordering::Relaxed)
@@ -33,7 +33,7 @@ impl Ahead {
         self.holder.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn delay(&self, until: Boot) {
+    pub(super) fn delay(&self, until: BootInstant) {
         self.delay.store(until.as_nanos(), Ordering::Relaxed);
     }
 
@@ -42,10 +42,10 @@ impl Ahead {
     }
 
     /// What is left of the delay; `None` if no delay was begun.
-    pub(super) fn rest(&self, now: Boot) -> Option<Duration> {
+    pub(super) fn rest(&self, now: BootInstant) -> Option<Duration> {
         match self.delay.load(Ordering::Relaxed) {
             0 => None,
-            until => Some(Boot::from_nanos(until).since(now)),
+            until => Some(BootInstant::from_nanos(until).since(now)),
         }
     }
 }

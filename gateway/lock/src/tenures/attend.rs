@@ -3,30 +3,30 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
-use fencegate_process::{clock::Boot, failpoint, shown};
+use fencegate_process::{clock::BootInstant, failpoint, shown};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use super::{
     caught::{FAILED, caught},
-    ended::{Cause, Ended},
-    queue::Due,
-    slot::{FirstWish, Slot},
+    ended::{EndCause, TenureEnd},
+    queue::TenureAction,
+    slot::{HeadRequest, KeySlot},
 };
-use crate::tenures::slot::table::Table;
+use crate::tenures::slot::table::KeyTable;
 use crate::{
-    not_granted::NotGranted,
+    not_granted::GrantError,
     recipe::{
         attempt::Attempt,
-        candidate::{AGAIN, PAUSE},
-        grant::{Caller, Grant, Stop},
+        candidate::{REFUSED_PAUSE, RETRY_PAUSE},
+        grant::{AttemptObserver, Grant, LockAttemptError},
     },
 };
 use crate::{
-    reach::Way,
+    reach::HolderRoute,
     session::{
-        link::{ConnectionState, Fault, Link},
-        live::{Current, Live},
+        link::{ConnectionState, ZkClient, ZkError},
+        live::{ActiveSession, CurrentSession},
     },
 };
 
@@ -37,30 +37,30 @@ use crate::{
 ///
 /// After a panic the lock is kept until no request is in flight under it, and only then given back, because those
 /// requests know nothing of the panic. Waiting requests are refused, and later ones are served as usual.
-pub async fn attend<L: Link>(slot: Arc<Slot>, table: Arc<Table>, current: Rc<Current<L>>) {
-    let nodes = Nodes::default();
+pub async fn attend<L: ZkClient>(slot: Arc<KeySlot>, table: Arc<KeyTable>, current: Rc<CurrentSession<L>>) {
+    let nodes = KeyNodes::default();
     while caught(work(&slot, &table, &current, &nodes)).await.is_none() {
         while caught(Box::pin(give_up(&slot, &nodes))).await.is_none() {
-            sleep(PAUSE).await;
+            sleep(REFUSED_PAUSE).await;
         }
     }
 }
 
 /// The lock nodes of a key's task.
-struct Nodes<L: Link> {
+struct KeyNodes<L: ZkClient> {
     /// The node of the slot's tenure, or of the tenure that has just ended.
     held: RefCell<Option<Rc<Attempt<L>>>>,
     /// The node that waits to hold.
     asked: RefCell<Option<Rc<Attempt<L>>>>,
 }
 
-impl<L: Link> Default for Nodes<L> {
+impl<L: ZkClient> Default for KeyNodes<L> {
     fn default() -> Self {
         Self { held: RefCell::default(), asked: RefCell::default() }
     }
 }
 
-impl<L: Link> Nodes<L> {
+impl<L: ZkClient> KeyNodes<L> {
     fn held(&self) -> Option<Rc<Attempt<L>>> {
         self.held.borrow().clone()
     }
@@ -90,15 +90,20 @@ impl<L: Link> Nodes<L> {
 }
 
 /// After a panic: refuses those who wait, and keeps the lock until nothing is in flight under it.
-async fn give_up<L: Link>(slot: &Arc<Slot>, nodes: &Nodes<L>) {
-    slot.fail(&NotGranted::Service(FAILED.into()));
+async fn give_up<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
+    slot.fail(&GrantError::Service(FAILED.into()));
     if let Some(held) = nodes.held() {
         keep(slot, &held.candidate.live, &held).await;
     }
     nodes.clear().await;
 }
 
-async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Current<L>>, nodes: &Nodes<L>) {
+async fn work<L: ZkClient>(
+    slot: &Arc<KeySlot>,
+    table: &Arc<KeyTable>,
+    current: &Rc<CurrentSession<L>>,
+    nodes: &KeyNodes<L>,
+) {
     // How often our place was lost since the last grant.
     let mut lost = 0_u32;
     loop {
@@ -119,7 +124,7 @@ async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Curren
                 slot.granted(grant, wanted);
                 keep(slot, &live, &attempt).await;
             }
-            Err(NotGranted::Lost) => {
+            Err(GrantError::Lost) => {
                 slot.place_lost();
                 debug!(key = shown::key(&slot.key), "place lost; queueing again");
                 lost = lost.saturating_add(1);
@@ -136,15 +141,16 @@ async fn work<L: Link>(slot: &Arc<Slot>, table: &Arc<Table>, current: &Rc<Curren
 async fn others_turn(lost: u32) {
     match lost {
         0 | 1 => tokio::task::yield_now().await,
-        _ => sleep(AGAIN).await,
+        _ => sleep(RETRY_PAUSE).await,
     }
 }
 
 /// The current session, once there is one; `None` when nobody wants the key any more.
-async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L>>> {
+async fn session<L: ZkClient>(slot: &KeySlot, current: &CurrentSession<L>) -> Option<Rc<ActiveSession<L>>> {
     loop {
-        let is_over =
-            |live: &Rc<Live<L>>| live.over.is_cancelled() || live.link.state() == ConnectionState::Over;
+        let is_over = |live: &Rc<ActiveSession<L>>| {
+            live.over.is_cancelled() || live.link.state() == ConnectionState::Ended
+        };
         if let Some(live) = current.live().filter(|live| !is_over(live)) {
             return Some(live);
         }
@@ -158,13 +164,13 @@ async fn session<L: Link>(slot: &Slot, current: &Current<L>) -> Option<Rc<Live<L
 
 /// Gets the lock. If a node of ours has to be given up, the same transaction removes it and makes the new one, so that
 /// yielding and queueing again cost one write. Without a grant no node is left.
-async fn acquire<L: Link>(
-    slot: &Arc<Slot>,
-    table: &Arc<Table>,
-    live: &Rc<Live<L>>,
-    wanted: &FirstWish,
-    nodes: &Nodes<L>,
-) -> Result<(Rc<Attempt<L>>, Grant), NotGranted> {
+async fn acquire<L: ZkClient>(
+    slot: &Arc<KeySlot>,
+    table: &Arc<KeyTable>,
+    live: &Rc<ActiveSession<L>>,
+    wanted: &HeadRequest,
+    nodes: &KeyNodes<L>,
+) -> Result<(Rc<Attempt<L>>, Grant), GrantError> {
     let old = match nodes.held() {
         Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
             // These nodes belong to a session that is over.
@@ -178,7 +184,7 @@ async fn acquire<L: Link>(
         None => Attempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
     let attempt = nodes.asks(begun.signed().delayed(wanted.delay));
-    let mut waiting = Waiting { slot: slot.clone(), table: table.clone() };
+    let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
     let asked = live.clock.now();
     let granted = match &old {
         Some(old) => attempt.acquire_instead_of(old, &mut waiting).await,
@@ -197,20 +203,20 @@ async fn acquire<L: Link>(
         Err(stop) => {
             nodes.clear().await;
             Err(match stop {
-                Stop::CallerGone => NotGranted::Lost,
-                Stop::NotGranted(why) => why,
+                LockAttemptError::CallerGone => GrantError::Lost,
+                LockAttemptError::NotGranted(why) => why,
             })
         }
     }
 }
 
 /// The local requests of a key are, together, one caller of its attempt.
-struct Waiting {
-    slot: Arc<Slot>,
-    table: Arc<Table>,
+struct LocalWaiters {
+    slot: Arc<KeySlot>,
+    table: Arc<KeyTable>,
 }
 
-impl Caller for Waiting {
+impl AttemptObserver for LocalWaiters {
     fn is_gone(&self) -> bool {
         self.slot.wanted().is_none()
     }
@@ -221,11 +227,11 @@ impl Caller for Waiting {
         }
     }
 
-    fn behind(&mut self) -> Result<(), Stop> {
+    fn behind(&mut self) -> Result<(), LockAttemptError> {
         self.slot.is_behind()
     }
 
-    fn rests(&mut self, until: Boot) {
+    fn rests(&mut self, until: BootInstant) {
         self.slot.rests(until);
     }
 
@@ -233,7 +239,7 @@ impl Caller for Waiting {
         self.slot.asks_the_way()
     }
 
-    fn way(&mut self, way: Option<Way>) -> Result<(), Stop> {
+    fn way(&mut self, way: Option<HolderRoute>) -> Result<(), LockAttemptError> {
         match way.filter(|way| !self.table.is_shut(way)) {
             Some(way) => {
                 // Remembered first, so that a request that comes now is sent on without waiting here.
@@ -251,13 +257,13 @@ impl Caller for Waiting {
 
 /// Keeps the tenure until it is due to end and nothing is in flight under it. At the return the slot has no tenure any
 /// more.
-async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L>) {
+async fn keep<L: ZkClient>(slot: &Arc<KeySlot>, live: &Rc<ActiveSession<L>>, attempt: &Attempt<L>) {
     // The watch is set while requests already run under the grant, so that none waits for it.
     let mut contention = std::pin::pin!(watch_for_contention(slot, attempt));
     let mut watching = true;
     let mut over = false;
     loop {
-        let told = |ended: Ended| {
+        let told = |ended: TenureEnd| {
             live.metrics.tenure_used(ended.dispatches);
             live.metrics.tenure_ended(ended.cause);
             if ended.known {
@@ -268,15 +274,15 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
             return;
         }
         let rest = match slot.due() {
-            Due::Keep(rest) => rest,
-            Due::End => continue,
+            TenureAction::Keep(rest) => rest,
+            TenureAction::End => continue,
         };
         tokio::select! {
             () = &mut contention, if watching => watching = false,
             () = slot.changed() => {}
             () = live.over.cancelled(), if !over => {
                 over = true;
-                slot.close(Cause::Session);
+                slot.close(EndCause::Session);
                 slot.place_lost();
             }
             () = sleep(rest) => slot.start_waiting(),
@@ -285,22 +291,22 @@ async fn keep<L: Link>(slot: &Arc<Slot>, live: &Rc<Live<L>>, attempt: &Attempt<L
 }
 
 /// Tells the slot when somebody waits elsewhere, or our node is gone; then there is nothing more to tell.
-async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
+async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &Attempt<L>) {
     let candidate = &attempt.candidate;
     loop {
         let (children, changed) = match Box::pin(candidate.live.link.watch_children(&candidate.parent)).await
         {
             Ok(watched) => watched,
-            Err(Fault::Ambiguous(_)) => match candidate.again().await {
+            Err(ZkError::Ambiguous(_)) => match candidate.again().await {
                 Ok(()) => continue,
                 Err(_over) => return,
             },
-            Err(Fault::NoNode) => return taken_away(slot),
-            Err(Fault::Over) => return,
+            Err(ZkError::NoNode) => return taken_away(slot),
+            Err(ZkError::SessionEnded) => return,
             // The server refuses the watch now. Until it is set, contenders and the loss of the node go unseen.
             Err(fault) => {
                 debug!(%fault, key = shown::key(&slot.key), "contention is not watched");
-                sleep(PAUSE).await;
+                sleep(REFUSED_PAUSE).await;
                 continue;
             }
         };
@@ -323,7 +329,7 @@ async fn watch_for_contention<L: Link>(slot: &Arc<Slot>, attempt: &Attempt<L>) {
     }
 }
 
-fn taken_away(slot: &Arc<Slot>) {
+fn taken_away(slot: &Arc<KeySlot>) {
     // Before the log line, so that a request made after it gets a new tenure.
     slot.taken_away();
     warn!(key = shown::key(&slot.key), "lock node removed by somebody else");
@@ -332,11 +338,11 @@ fn taken_away(slot: &Arc<Slot>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{metered::Metered, zookeeper::Session};
+    use crate::session::{metered::Instrumented, zookeeper::ZkSession};
 
-    type OfThree<A, B, C, F> = fn(A, B, C) -> F;
+    type ThreeArgFn<A, B, C, F> = fn(A, B, C) -> F;
 
-    fn future<A, B, C, F>(_: OfThree<A, B, C, F>) -> usize {
+    fn future<A, B, C, F>(_: ThreeArgFn<A, B, C, F>) -> usize {
         size_of::<F>()
     }
 
@@ -344,9 +350,9 @@ mod tests {
     /// take some.
     #[test]
     fn a_key_that_is_kept_is_small() {
-        type Real = Metered<Session>;
-        let task = future(attend::<Real> as OfThree<_, _, _, _>);
-        let (slot, attempt) = (size_of::<Slot>(), size_of::<Attempt<Real>>());
+        type RealClient = Instrumented<ZkSession>;
+        let task = future(attend::<RealClient> as ThreeArgFn<_, _, _, _>);
+        let (slot, attempt) = (size_of::<KeySlot>(), size_of::<Attempt<RealClient>>());
         assert!(task <= 1024 && slot <= 400 && attempt <= 256, "{task}, {slot}, {attempt}");
     }
 }

@@ -2,21 +2,26 @@
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
 
-use super::{chain::NotInside, keeper::Keeper, tenure::Tenure};
+use super::{chain::CallbackError, keeper::LockManager, tenure::GrantGuard};
 
-impl Keeper {
+impl LockManager {
     /// Starts a callback inside the dispatch `from`, whose tenure has to hold exactly these keys in this gateway.
     /// Returns its tenure, and the mode in which the keys are held. It waits for nothing.
     ///
     /// # Errors
     /// The request cannot run there. It was not sent.
-    pub fn call(&self, keys: &[ResourceKey], from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+    pub fn call(
+        &self,
+        keys: &[ResourceKey],
+        from: Token,
+        mode: Mode,
+    ) -> Result<(GrantGuard, Mode), CallbackError> {
         let kept = match keys {
             [key] => self.table.call(key, from, mode),
-            _ => Err(NotInside::NotHere),
+            _ => Err(CallbackError::NotHeld),
         };
         match (kept, self.roll.holder(keys, from)) {
-            (Err(NotInside::NotHere), Some(lock)) => lock.call(from, mode),
+            (Err(CallbackError::NotHeld), Some(lock)) => lock.call(from, mode),
             (kept, _) => kept,
         }
     }

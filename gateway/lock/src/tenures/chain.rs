@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 /// All requests in flight under one tenure.
 #[derive(Debug, Default)]
-pub(super) struct Chains {
+pub(super) struct CallChains {
     /// The requests, by the G of their first dispatch.
-    links: BTreeMap<u32, Link>,
+    links: BTreeMap<u32, ChainLink>,
 }
 
 /// One request in flight.
 #[derive(Debug)]
-struct Link {
+struct ChainLink {
     /// G of its last dispatch. A callback has to name this one.
     number: u32,
     /// G of the first dispatch of its caller, which may be over by now.
@@ -30,15 +30,15 @@ struct Link {
 
 /// Why a callback does not run inside the dispatch that it names. It was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotInside {
+pub enum CallbackError {
     #[error("no tenure of that ticket is held here")]
-    NotHere,
+    NotHeld,
     #[error("the dispatch that it was called from is not in flight")]
     NotInFlight,
     #[error(
         "what came of a dispatch of that tenure is not known, or its lock is lost: nothing more is sent under it"
     )]
-    Over,
+    Closed,
     #[error("the session could not be proven in time")]
     Unproven,
     #[error("something else that the dispatch has called still runs")]
@@ -52,20 +52,21 @@ pub enum NotInside {
 /// How many requests one can run inside of. A service that calls itself for ever ends here, with all locks that it has.
 pub(super) const DEEPEST: u32 = 8;
 
-impl Chains {
+impl CallChains {
     /// A request was started that is no callback.
     pub(super) fn begin(&mut self, first: u32) {
-        self.links.insert(first, Link { number: first, caller: None, depth: 0, calls: false });
+        self.links.insert(first, ChainLink { number: first, caller: None, depth: 0, calls: false });
     }
 
     /// The request that a callback with this G may run inside of, by the G of its first dispatch.
-    pub(super) fn caller(&self, number: u32) -> Result<u32, NotInside> {
+    pub(super) fn caller(&self, number: u32) -> Result<u32, CallbackError> {
         // Requests are seldom dispatched twice, so the first one that is looked at is mostly the right one.
         let mut before = self.links.range(..=number).rev();
-        let (first, link) = before.find(|(_, link)| link.number == number).ok_or(NotInside::NotInFlight)?;
+        let (first, link) =
+            before.find(|(_, link)| link.number == number).ok_or(CallbackError::NotInFlight)?;
         match link {
-            Link { calls: true, .. } => Err(NotInside::NotInnermost),
-            Link { depth: DEEPEST.., .. } => Err(NotInside::TooDeep),
+            ChainLink { calls: true, .. } => Err(CallbackError::NotInnermost),
+            ChainLink { depth: DEEPEST.., .. } => Err(CallbackError::TooDeep),
             _ => Ok(*first),
         }
     }
@@ -76,7 +77,7 @@ impl Chains {
             link.calls = true;
             link.depth + 1
         });
-        self.links.insert(first, Link { number: first, caller: Some(caller), depth, calls: false });
+        self.links.insert(first, ChainLink { number: first, caller: Some(caller), depth, calls: false });
     }
 
     /// A request in flight is dispatched once more, with another G.
@@ -88,7 +89,7 @@ impl Chains {
 
     /// A request in flight is over; what it has called may go on.
     pub(super) fn end(&mut self, first: u32) {
-        let Some(Link { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
+        let Some(ChainLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
         if let Some(caller) = self.links.get_mut(&caller) {
             caller.calls = false;
         }
@@ -119,8 +120,8 @@ impl Chains {
 mod tests {
     use super::*;
 
-    fn begun() -> Chains {
-        let mut chains = Chains::default();
+    fn begun() -> CallChains {
+        let mut chains = CallChains::default();
         chains.begin(1);
         chains
     }
@@ -128,11 +129,11 @@ mod tests {
     #[test]
     fn only_what_is_in_flight_now_can_be_called_from() {
         let mut chains = begun();
-        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(NotInside::NotInFlight)));
+        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
         chains.sent_again(1, 2);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Err(NotInside::NotInFlight), Ok(1)));
+        assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInFlight), Ok(1)));
         chains.end(1);
-        assert_eq!(chains.caller(2), Err(NotInside::NotInFlight), "too late");
+        assert_eq!(chains.caller(2), Err(CallbackError::NotInFlight), "too late");
         assert!(chains.are_over());
     }
 
@@ -140,13 +141,13 @@ mod tests {
     fn of_what_one_dispatch_calls_one_runs_after_another() {
         let mut chains = begun();
         chains.call(1, 2);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Err(NotInside::NotInnermost), Ok(2)));
+        assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
         chains.call(2, 3);
-        assert_eq!(chains.caller(2), Err(NotInside::NotInnermost));
+        assert_eq!(chains.caller(2), Err(CallbackError::NotInnermost));
         chains.end(3);
         assert_eq!(chains.caller(2), Ok(2));
         chains.end(2);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(NotInside::NotInFlight)));
+        assert_eq!((chains.caller(1), chains.caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
     }
 
     #[test]
@@ -155,7 +156,7 @@ mod tests {
         chains.call(1, 2);
         chains.end(1);
         assert!(!chains.are_over());
-        assert_eq!(chains.caller(1), Err(NotInside::NotInFlight), "it was answered");
+        assert_eq!(chains.caller(1), Err(CallbackError::NotInFlight), "it was answered");
         chains.call(2, 3);
         chains.end(2);
         assert!(!chains.are_over());
@@ -170,7 +171,7 @@ mod tests {
             let caller = chains.caller(number).expect("not that deep");
             chains.call(caller, number + 1);
         }
-        assert_eq!(chains.caller(DEEPEST + 1), Err(NotInside::TooDeep));
+        assert_eq!(chains.caller(DEEPEST + 1), Err(CallbackError::TooDeep));
     }
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
         let mut chains = begun();
         chains.begin(2);
         chains.call(1, 3);
-        assert_eq!((chains.caller(1), chains.caller(2)), (Err(NotInside::NotInnermost), Ok(2)));
+        assert_eq!((chains.caller(1), chains.caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
         chains.end(1);
         chains.end(3);
         assert_eq!(chains.caller(2), Ok(2));

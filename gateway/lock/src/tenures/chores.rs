@@ -4,19 +4,19 @@
 use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
 
 use crate::{
-    once::{census::Census, sweep},
+    once::{census::OperationIndex, sweep},
     recipe::janitor,
-    session::{compare, judged, link::Link, live::Live, open_nodes, settings::Settings},
+    session::{compare, judged, link::ZkClient, live::ActiveSession, open_nodes, settings::SessionSettings},
     tenures::ended_sessions::{EndedSessions, MemberWatcher},
 };
 
 /// The chores for [`crate::session::supervise::supervise`], which itself knows neither locks nor operations.
-pub fn of<L: Link>(
-    settings: Rc<Settings>,
-    census: Arc<Census>,
+pub fn of<L: ZkClient>(
+    settings: Rc<SessionSettings>,
+    census: Arc<OperationIndex>,
     ended_sessions: Arc<EndedSessions>,
-) -> impl AsyncFn(&Live<L>) -> Infallible {
-    async move |live: &Live<L>| {
+) -> impl AsyncFn(&ActiveSession<L>) -> Infallible {
+    async move |live: &ActiveSession<L>| {
         let every = live.rhythm().timeout;
         let audited = async {
             open_nodes::once(live, &settings).await;

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Until when one request waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline {
+pub(super) struct WaitDeadline {
     /// The end of the wait for another holder.
     holder: Instant,
     /// The end of every wait.
@@ -14,14 +14,14 @@ pub(super) struct Deadline {
 }
 
 /// Even a request that does not wait for another holder gives ZooKeeper the time for its answer.
-const LEAST_WAIT: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 /// After its wait for another holder is over, a request looks this often whether there is one.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-impl Deadline {
+impl WaitDeadline {
     pub(super) fn after(wait: Duration) -> Self {
         let now = Instant::now();
-        Self { holder: now + wait, last: now + wait.max(LEAST_WAIT) }
+        Self { holder: now + wait, last: now + wait.max(MIN_WAIT) }
     }
 
     pub(super) fn last(self) -> Instant {
@@ -51,7 +51,7 @@ impl Deadline {
 
     /// The time of the next look, never after the end of the wait. `None`: the time is up.
     fn next_look(self, now: Instant) -> Option<Instant> {
-        (now < self.last).then(|| self.last.min(now + LOOK))
+        (now < self.last).then(|| self.last.min(now + CHECK_INTERVAL))
     }
 }
 
@@ -67,25 +67,25 @@ mod tests {
 
     async fn waited(wait: Duration, taken: impl Fn() -> bool) -> Duration {
         let began = Instant::now();
-        assert_eq!(Deadline::after(wait).answer(pending::<()>(), taken).await, None);
+        assert_eq!(WaitDeadline::after(wait).answer(pending::<()>(), taken).await, None);
         began.elapsed()
     }
 
     #[tokio::test]
     async fn a_short_wait_for_another_holder_is_as_short_as_it_says() {
-        assert!(waited(SHORT, || true).await < LEAST_WAIT);
+        assert!(waited(SHORT, || true).await < MIN_WAIT);
     }
 
     #[tokio::test]
     async fn zookeeper_is_given_its_time_whatever_the_wish() {
-        assert!(waited(SHORT, || false).await >= LEAST_WAIT);
+        assert!(waited(SHORT, || false).await >= MIN_WAIT);
     }
 
     #[test]
     fn the_last_look_ends_with_the_wait() {
-        let (began, deadline) = (Instant::now(), Deadline::after(Duration::ZERO));
-        assert_eq!(deadline.next_look(began), Some(began + LOOK));
-        for before in [LOOK, LOOK / 2, Duration::from_nanos(1)] {
+        let (began, deadline) = (Instant::now(), WaitDeadline::after(Duration::ZERO));
+        assert_eq!(deadline.next_look(began), Some(began + CHECK_INTERVAL));
+        for before in [CHECK_INTERVAL, CHECK_INTERVAL / 2, Duration::from_nanos(1)] {
             assert_eq!(deadline.next_look(deadline.last - before), Some(deadline.last), "{before:?} before");
         }
         assert_eq!(deadline.next_look(deadline.last), None);
@@ -99,6 +99,6 @@ mod tests {
             taken.set(true);
         };
         let (waited, ()) = tokio::join!(waited(SHORT, || taken.get()), learns);
-        assert!(waited >= SHORT * 2 && waited < LEAST_WAIT, "{waited:?}");
+        assert!(waited >= SHORT * 2 && waited < MIN_WAIT, "{waited:?}");
     }
 }

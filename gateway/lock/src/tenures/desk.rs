@@ -10,44 +10,49 @@ use super::{
     chores,
     inquiry::answers::{self},
     leftovers, strict,
-    work::Work,
+    work::SessionCommand,
 };
-use crate::not_granted::NotGranted;
-use crate::tenures::{inquiry::answers::Turns, slot::table::Table};
+use crate::not_granted::GrantError;
+use crate::tenures::{inquiry::answers::QueryLimiter, slot::table::KeyTable};
 use crate::{
-    once::{census::Census, shelves::Shelves, write_ahead},
+    once::{census::OperationIndex, shelves::ShardCounts, write_ahead},
     session::{
-        link::Connect,
-        live::{Current, View},
-        settings::Settings,
+        link::ZkConnector,
+        live::{CurrentSession, SessionState},
+        settings::SessionSettings,
         supervise::supervise,
     },
 };
 
 /// The desk of one session.
-pub struct Desk {
-    work: mpsc::UnboundedReceiver<Work>,
-    view: watch::Sender<View>,
-    table: Arc<Table>,
+pub struct SessionWorker {
+    work: mpsc::UnboundedReceiver<SessionCommand>,
+    view: watch::Sender<SessionState>,
+    table: Arc<KeyTable>,
     /// What the process knows of operations, shared by all sessions.
-    census: Arc<Census>,
+    census: Arc<OperationIndex>,
 }
 
-impl Desk {
+impl SessionWorker {
     pub(super) fn new(
-        work: mpsc::UnboundedReceiver<Work>,
-        view: watch::Sender<View>,
-        table: Arc<Table>,
-        census: Arc<Census>,
+        work: mpsc::UnboundedReceiver<SessionCommand>,
+        view: watch::Sender<SessionState>,
+        table: Arc<KeyTable>,
+        census: Arc<OperationIndex>,
     ) -> Self {
         Self { work, view, table, census }
     }
 
     /// Serves and keeps the session until `stop`; then closes the session, and all nodes go with it. Call it on a current-thread runtime inside a `LocalSet`.
-    pub async fn run<C: Connect>(self, connect: C, settings: Rc<Settings>, stop: CancellationToken) {
+    pub async fn run<C: ZkConnector>(
+        self,
+        connect: C,
+        settings: Rc<SessionSettings>,
+        stop: CancellationToken,
+    ) {
         let Self { mut work, view, table, census } = self;
-        let current = Rc::new(Current::default());
-        let (shelves, turns) = (Rc::new(Shelves::default()), Turns::default());
+        let current = Rc::new(CurrentSession::default());
+        let (shelves, turns) = (Rc::new(ShardCounts::default()), QueryLimiter::default());
         let (tasks, close) = (TaskTracker::new(), CancellationToken::new());
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
@@ -59,19 +64,21 @@ impl Desk {
                 tokio::select! { asked = work.recv() => asked, () = stop.cancelled() => None }
             {
                 match (asked, current.live()) {
-                    (Work::Strict(request), Some(live)) => {
+                    (SessionCommand::AcquireStrict(request), Some(live)) => {
                         let served = alone.track_future(strict::serve(live, request));
                         drop(tasks.spawn_local(served));
                     }
-                    (Work::Strict(request), None) => drop(request.caller.send(Err(NotGranted::Lost))),
-                    (Work::Once(admission), _) => {
+                    (SessionCommand::AcquireStrict(request), None) => {
+                        drop(request.caller.send(Err(GrantError::Lost)))
+                    }
+                    (SessionCommand::AdmitOperation(admission), _) => {
                         let (current, shelves, census) = (current.clone(), shelves.clone(), census.clone());
                         drop(tasks.spawn_local(write_ahead::serve(current, shelves, census, *admission)));
                     }
-                    (Work::Ask(question), _) => {
+                    (SessionCommand::Query(question), _) => {
                         drop(tasks.spawn_local(answers::answer(current.clone(), turns.clone(), question)));
                     }
-                    (Work::Attend(slot), _) => {
+                    (SessionCommand::ServeKey(slot), _) => {
                         drop(tasks.spawn_local(attend(slot, table.clone(), current.clone())));
                     }
                 }
@@ -87,7 +94,7 @@ impl Desk {
             }
             tasks.close();
             // A session cannot be closed while a task still uses it.
-            tokio::time::timeout(LAST_NODES, tasks.wait()).await.ok();
+            tokio::time::timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await.ok();
             close.cancel();
         };
         tokio::join!(session, serving);
@@ -95,4 +102,4 @@ impl Desk {
 }
 
 /// How long the tasks of the keys may take to end after everything else has stopped.
-const LAST_NODES: std::time::Duration = std::time::Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);

@@ -2,8 +2,8 @@
 
 /// The end of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
-    pub cause: Cause,
+pub struct TenureEnd {
+    pub cause: EndCause,
     /// How many dispatches were started under it.
     pub dispatches: u32,
     /// Whether the outcome of all its dispatches is known.
@@ -11,7 +11,7 @@ pub struct Ended {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum EndCause {
     /// It was for one request only, and that is over.
     Request,
     /// Nobody asked for it any more.
@@ -34,7 +34,7 @@ pub enum Cause {
     Failed,
 }
 
-impl Cause {
+impl EndCause {
     pub const ALL: [Self; 10] = [
         Self::Request,
         Self::Idle,

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 pub struct EndedSessions(watch::Sender<VecDeque<Arc<str>>>);
 
 /// Several times as many as a fleet has sessions. Whoever waits for one is woken as soon as it is noted.
-const MOST: usize = 1024;
+const MAX_SESSIONS: usize = 1024;
 
 impl EndedSessions {
     fn note(&self, names: impl Iterator<Item = Arc<str>>) {
@@ -26,7 +26,7 @@ impl EndedSessions {
                 }
             }
             let grown = known.len() > before;
-            known.drain(..known.len().saturating_sub(MOST));
+            known.drain(..known.len().saturating_sub(MAX_SESSIONS));
             grown
         });
     }
@@ -92,13 +92,13 @@ mod tests {
     fn how_many_are_remembered_is_bounded_and_the_newest_are() {
         let ended_sessions = EndedSessions::default();
         let mut member_watcher = MemberWatcher::new(&ended_sessions);
-        let all: Vec<String> = (0..=MOST).map(|session| format!("gw-1-{session:04}")).collect();
+        let all: Vec<String> = (0..=MAX_SESSIONS).map(|session| format!("gw-1-{session:04}")).collect();
         for gone in &all {
             member_watcher.update(std::slice::from_ref(gone));
         }
         member_watcher.update(&[]);
-        assert_eq!(ended_sessions.0.borrow().len(), MOST);
-        assert!(ended_sessions.wait_for(&all[MOST]).now_or_never().is_some());
+        assert_eq!(ended_sessions.0.borrow().len(), MAX_SESSIONS);
+        assert!(ended_sessions.wait_for(&all[MAX_SESSIONS]).now_or_never().is_some());
         assert!(ended_sessions.wait_for(&all[0]).now_or_never().is_none());
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, Hold},
+    plan::{CachedHold, Hold},
 };
 use fencegate_process::clock::SharedClock;
 use tokio::{
@@ -12,63 +12,66 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-pub use super::lock_refused::Refused;
+pub use super::lock_refused::AcquireError;
 use super::{
-    ahead::Ahead,
-    deadline::Deadline,
-    desk::Desk,
+    ahead::WaitProgress,
+    deadline::WaitDeadline,
+    desk::SessionWorker,
     ended_sessions::EndedSessions,
     leased_lock::LeasedLock,
     member_names::MemberCache,
-    other_number::Unlike,
-    own_node::{self, OwnNode},
-    queue::Patience,
-    roll::{Asking, Roll},
-    slot::{Entered, Wants},
-    strict::{Granted, StrictRequest},
-    tenure::Tenure,
-    wish::Wish,
+    other_number::PermitCountRetry,
+    own_node::{self, UncachedLock},
+    queue::WaitLimit,
+    roll::{StrictRegistry, WaitInfo},
+    slot::{EnterOutcome, LocalRequest},
+    strict::{StrictGrant, StrictRequest},
+    tenure::GrantGuard,
+    wish::LockRequest,
 };
-use crate::not_granted::NotGranted;
-use crate::tenures::occupancy::{Full, Occupancy, Occupant, Whose};
-use crate::tenures::work::Work;
-use crate::tenures::{slot::table::Table, wish::Waits};
+use crate::not_granted::GrantError;
+use crate::tenures::occupancy::{CapacityExceededError, CapacityGuard, HolderKind, KeyCapacity};
+use crate::tenures::work::SessionCommand;
+use crate::tenures::{slot::table::KeyTable, wish::WaitPlace};
 use crate::{
-    once::{Admission, Admitted, Unsent, Unwritten, census::Census, denied},
-    reach::Way,
-    session::live::View,
+    once::{
+        AdmissionRequest, OperationPermit, PendingOperation, UndeliveredPermit, census::OperationIndex,
+        denied,
+    },
+    reach::HolderRoute,
+    session::live::SessionState,
 };
 
 /// Asks for locks from any thread. Cheap to clone.
 #[derive(Clone)]
-pub struct Keeper {
+pub struct LockManager {
     /// One per session; keys are spread over them.
     pub(super) desks: Arc<[SessionHandle]>,
-    pub(super) table: Arc<Table>,
-    occupancy: Arc<Occupancy>,
+    pub(super) table: Arc<KeyTable>,
+    occupancy: Arc<KeyCapacity>,
     /// Requests with a lock node of their own.
-    pub(super) roll: Arc<Roll>,
+    pub(super) roll: Arc<StrictRegistry>,
     pub(super) member_names: Arc<MemberCache>,
     pub(super) clock: SharedClock,
 }
 
 /// The way to one session.
 pub(super) struct SessionHandle {
-    pub(super) work: mpsc::UnboundedSender<Work>,
-    pub(super) view: watch::Receiver<View>,
+    pub(super) work: mpsc::UnboundedSender<SessionCommand>,
+    pub(super) view: watch::Receiver<SessionState>,
 }
 
 /// A keeper, and the desks of its `sessions`, to be run on the session's thread.
-pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
-    let (table, census) = (Arc::new(Table::new(clock.clone())), Arc::<Census>::default());
+pub fn keeper(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
+    let (table, census) = (Arc::new(KeyTable::new(clock.clone())), Arc::<OperationIndex>::default());
     let (lines, desks): (Vec<_>, Vec<_>) = (0..sessions.max(1))
         .map(|_| {
             let (work, asked) = mpsc::unbounded_channel();
-            let (seen, view) = watch::channel(View::Away("connecting to ZooKeeper".into()));
-            (SessionHandle { work, view }, Desk::new(asked, seen, table.clone(), census.clone()))
+            let (seen, view) = watch::channel(SessionState::NoSession("connecting to ZooKeeper".into()));
+            (SessionHandle { work, view }, SessionWorker::new(asked, seen, table.clone(), census.clone()))
         })
         .unzip();
-    let keeper = Keeper {
+    let keeper = LockManager {
         desks: lines.into(),
         table,
         occupancy: Arc::default(),
@@ -79,7 +82,7 @@ pub fn keeper(clock: SharedClock, sessions: usize) -> (Keeper, Vec<Desk>) {
     (keeper, desks)
 }
 
-impl Keeper {
+impl LockManager {
     /// Takes the lock of all keys of `wish`.
     ///
     /// If the connection to ZooKeeper is lost, requests wait for it until the proof ends. After that they are refused
@@ -87,17 +90,17 @@ impl Keeper {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue; a node that exists is removed by its own task.
-    pub async fn acquire(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
+    pub async fn acquire(&self, wish: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
         match (wish.hold, wish.keys) {
             (Hold::Cached(rules), [key]) if wish.permits().is_none() => self.cached(key, rules, wish).await,
             // Other gateways send requests here only for a cached key, and this wish is for none.
-            _ if wish.waits == Waits::AtHolder => Err(Refused::NotHolder),
+            _ if wish.waits == WaitPlace::AtHolder => Err(AcquireError::NotHolder),
             _ => self.strict(wish).await,
         }
     }
 
     /// The tenure of a key that is held here, free, and proven; needs no wait and no other thread.
-    pub fn at_once(&self, wish: Wish<'_>) -> Option<Tenure> {
+    pub fn at_once(&self, wish: LockRequest<'_>) -> Option<GrantGuard> {
         match (wish.hold, wish.keys) {
             (Hold::Cached(_), [key]) if wish.permits().is_none() => {
                 self.table.take_free(key, &wish.site(0), wish.mode, wish.route)
@@ -113,17 +116,17 @@ impl Keeper {
     }
 
     /// An answer came from the gateway at `way`, so it keeps the key.
-    pub fn confirm(&self, key: &ResourceKey, way: &Way) {
+    pub fn confirm(&self, key: &ResourceKey, way: &HolderRoute) {
         self.table.learn(key, way);
     }
 
     /// The gateway at `way` does not keep the key.
-    pub fn forget(&self, key: &ResourceKey, way: &Way) {
+    pub fn forget(&self, key: &ResourceKey, way: &HolderRoute) {
         self.table.ways.forget(key, way);
     }
 
     /// No answer came from the gateway at `way`, so no request is sent there for a while.
-    pub fn shut(&self, way: &Way) {
+    pub fn shut(&self, way: &HolderRoute) {
         self.table.shut(way);
     }
 
@@ -132,43 +135,49 @@ impl Keeper {
         &self.table.ended_sessions
     }
 
-    async fn cached(&self, key: &ResourceKey, rules: Caching, wish: Wish<'_>) -> Result<Tenure, Refused> {
-        let Wish { mode, waits, delay, route, .. } = wish;
-        if waits == Waits::Anywhere
+    async fn cached(
+        &self,
+        key: &ResourceKey,
+        rules: CachedHold,
+        wish: LockRequest<'_>,
+    ) -> Result<GrantGuard, AcquireError> {
+        let LockRequest { mode, waits, delay, route, .. } = wish;
+        if waits == WaitPlace::Anywhere
             && let Some(way) = self.table.way(key)
         {
-            return Err(Refused::Elsewhere(way));
+            return Err(AcquireError::Elsewhere(way));
         }
         let session = self.session(key);
-        let patience = if wish.wait.is_zero() { Patience::None } else { Patience::Behind(wish.queue) };
-        let deadline = Deadline::after(wish.wait);
-        let wants = Wants { mode, rules, patience, waits, delay, route };
-        let mut unlike = Unlike::of(wish);
+        let patience =
+            if wish.wait.is_zero() { WaitLimit::NoWait } else { WaitLimit::QueueBehind(wish.queue) };
+        let deadline = WaitDeadline::after(wish.wait);
+        let wants = LocalRequest { mode, rules, patience, waits, delay, route };
+        let mut unlike = PermitCountRetry::of(wish);
         let mut view = session.view.clone();
         loop {
             // Checked before a slot is made, because without a session no task works for a key.
             self.check(&view.borrow())?;
             let (place, answer, attend) = match self.table.enter(key, &wish.site(0), wants) {
-                Entered::Started(tenure) => return Ok(tenure),
-                Entered::Full => return Err(Refused::QueueFull),
-                Entered::Busy => return Err(Refused::Locked),
-                Entered::NotHere => return Err(Refused::NotHolder),
+                EnterOutcome::Started(tenure) => return Ok(tenure),
+                EnterOutcome::QueueFull => return Err(AcquireError::QueueFull),
+                EnterOutcome::Busy => return Err(AcquireError::Locked),
+                EnterOutcome::NotHolder => return Err(AcquireError::NotHolder),
                 // The order matters: the place is dropped last, when nobody waits for the answer any more.
-                Entered::Waiting { answer, place, attend } => (place, answer, attend),
+                EnterOutcome::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
-                session.work.send(Work::Attend(slot)).map_err(|_| stopping())?;
+                session.work.send(SessionCommand::ServeKey(slot)).map_err(|_| stopping())?;
             }
             let answered = deadline.answer(answer, || self.table.is_taken(key)).await;
             drop(place);
             match answered {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
                 // The gateway that has sent the request here finds the next holder by itself.
-                Some(Ok(Err(NotGranted::Lost))) if waits == Waits::AtHolder => {
-                    return Err(Refused::NotHolder);
+                Some(Ok(Err(GrantError::Lost))) if waits == WaitPlace::AtHolder => {
+                    return Err(AcquireError::NotHolder);
                 }
-                Some(Ok(Err(NotGranted::PermitsDiffer))) if unlike.again(deadline.last()).await => {}
-                Some(Ok(Err(NotGranted::Lost))) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Ok(Err(GrantError::PermitsDiffer))) if unlike.again(deadline.last()).await => {}
+                Some(Ok(Err(GrantError::Lost))) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Ok(Err(why))) => return Err(why.into()),
                 Some(Err(_closed)) => return Err(stopping()),
                 None => return Err(why_not(&view, self.table.is_taken(key), self.table.rest(key))),
@@ -181,39 +190,47 @@ impl Keeper {
     ///
     /// # Cancellation
     /// The same as for [`Keeper::acquire`].
-    pub async fn lease(&self, wish: Wish<'_>, ahead: Arc<Ahead>) -> Result<LeasedLock, Refused> {
-        let wish = Wish { hold: Hold::Strict, waits: Waits::Here, ..wish };
-        let (lock, root) = self.own_node(wish, Whose::Client, ahead).await?;
+    pub async fn lease(
+        &self,
+        wish: LockRequest<'_>,
+        ahead: Arc<WaitProgress>,
+    ) -> Result<LeasedLock, AcquireError> {
+        let wish = LockRequest { hold: Hold::Strict, waits: WaitPlace::Here, ..wish };
+        let (lock, root) = self.own_node(wish, HolderKind::Client, ahead).await?;
         Ok(LeasedLock::of(lock, root))
     }
 
-    async fn strict(&self, wish: Wish<'_>) -> Result<Tenure, Refused> {
-        self.own_node(wish, Whose::Request, Arc::default()).await.map(|(_, tenure)| tenure)
+    async fn strict(&self, wish: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
+        self.own_node(wish, HolderKind::Request, Arc::default()).await.map(|(_, tenure)| tenure)
     }
 
     async fn own_node(
         &self,
-        wish: Wish<'_>,
-        of: Whose,
-        ahead: Arc<Ahead>,
-    ) -> Result<(Arc<OwnNode>, Tenure), Refused> {
+        wish: LockRequest<'_>,
+        of: HolderKind,
+        ahead: Arc<WaitProgress>,
+    ) -> Result<(Arc<UncachedLock>, GrantGuard), AcquireError> {
         let session = self.session(wish.keys.first().expect("a wish names at least one key"));
-        let enter = |key| self.occupancy.enter(key, of, wish.capacity()).map_err(|Full| Refused::QueueFull);
+        let enter = |key| {
+            self.occupancy
+                .enter(key, of, wish.capacity())
+                .map_err(|CapacityExceededError| AcquireError::QueueFull)
+        };
         let places: Arc<[_]> = wish.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
-        let asking = Asking { asked: self.clock.now(), ahead: ahead.clone() };
+        let asking = WaitInfo { asked: self.clock.now(), ahead: ahead.clone() };
         let enrolled = self.roll.enrol(wish, asking);
-        let (deadline, mut unlike) = (Deadline::after(wish.wait), Unlike::of(wish));
+        let (deadline, mut unlike) = (WaitDeadline::after(wish.wait), PermitCountRetry::of(wish));
         let mut view = session.view.clone();
         self.check(&view.borrow())?;
         loop {
             let taken = || ahead.is_anything();
             match deadline.answer(strictly(session, wish, &ahead, &places), taken).await {
-                Some(Ok(Granted { grant, over })) => {
+                Some(Ok(StrictGrant { grant, over })) => {
                     enrolled.granted(&grant, self.clock.now());
                     return Ok(own_node::begin(grant, (wish.mode, of), over, enrolled, self.clock.clone()));
                 }
-                Some(Err(NotGranted::PermitsDiffer)) if unlike.again(deadline.last()).await => {}
-                Some(Err(NotGranted::Lost)) => self.next_session(&mut view, deadline.last()).await?,
+                Some(Err(GrantError::PermitsDiffer)) if unlike.again(deadline.last()).await => {}
+                Some(Err(GrantError::Lost)) => self.next_session(&mut view, deadline.last()).await?,
                 Some(Err(why)) => return Err(why.into()),
                 None => return Err(why_not(&view, taken(), ahead.rest(self.clock.now()))),
             }
@@ -224,12 +241,15 @@ impl Keeper {
     ///
     /// # Cancellation
     /// Dropping the future gives the operation up: nothing was sent, and that is written down.
-    pub async fn admit(&self, wanted: Unwritten) -> Result<Admitted, denied::Denied> {
-        let stopping = || denied::Denied::Service("the gateway is stopping".into());
+    pub async fn admit(
+        &self,
+        wanted: PendingOperation,
+    ) -> Result<OperationPermit, denied::AdmitOperationError> {
+        let stopping = || denied::AdmitOperationError::Service("the gateway is stopping".into());
         let session = self.session(wanted.keys.first().expect("an operation has at least one key"));
-        let (admission, answered, admitted) = Admission::new(wanted);
-        session.work.send(Work::Once(Box::new(admission))).map_err(|_| stopping())?;
-        let admitted = Unsent::new(admitted);
+        let (admission, answered, admitted) = AdmissionRequest::new(wanted);
+        session.work.send(SessionCommand::AdmitOperation(Box::new(admission))).map_err(|_| stopping())?;
+        let admitted = UndeliveredPermit::new(admitted);
         answered.await.unwrap_or_else(|_| Err(stopping()))?;
         Ok(admitted.handed_out())
     }
@@ -240,7 +260,7 @@ impl Keeper {
     }
 
     /// The state of a session that is not ready, if there is one; else of any session.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> SessionState {
         let ready = |session: &&SessionHandle| !session.view.borrow().is_ready(&self.clock);
         let session =
             self.desks.iter().find(ready).or(self.desks.first()).expect("there is at least one session");
@@ -266,26 +286,32 @@ impl Keeper {
         drop(timeout(patience, view.wait_for(|view| self.check(view).is_ok())).await);
     }
 
-    fn check(&self, view: &View) -> Result<(), Refused> {
+    fn check(&self, view: &SessionState) -> Result<(), AcquireError> {
         match view {
-            View::Away(why) => Err(Refused::Service(why.to_string())),
-            View::Unmade(why) => Err(Refused::NotInitialised(why.to_string())),
-            View::RolledBack(why) => Err(Refused::RolledBack(why.to_string())),
-            View::Live { connected: false, proof } if !proof.holds(self.clock.now()) => Err(disconnected()),
-            View::Live { .. } => Ok(()),
+            SessionState::NoSession(why) => Err(AcquireError::Service(why.to_string())),
+            SessionState::NotInitialised(why) => Err(AcquireError::NotInitialised(why.to_string())),
+            SessionState::RolledBack(why) => Err(AcquireError::RolledBack(why.to_string())),
+            SessionState::Active { connected: false, proof } if !proof.holds(self.clock.now()) => {
+                Err(disconnected())
+            }
+            SessionState::Active { .. } => Ok(()),
         }
     }
 
     /// A waiter whose session ended queues again under the next one, if that comes in time.
-    async fn next_session(&self, view: &mut watch::Receiver<View>, deadline: Instant) -> Result<(), Refused> {
+    async fn next_session(
+        &self,
+        view: &mut watch::Receiver<SessionState>,
+        deadline: Instant,
+    ) -> Result<(), AcquireError> {
         let told = view.wait_for(|view| match view {
-            View::Live { proof, .. } => !proof.is_revoked(),
+            SessionState::Active { proof, .. } => !proof.is_revoked(),
             // Only an operator can change that.
-            View::RolledBack(_) => true,
-            View::Away(_) | View::Unmade(_) => false,
+            SessionState::RolledBack(_) => true,
+            SessionState::NoSession(_) | SessionState::NotInitialised(_) => false,
         });
         let told = timeout_at(deadline, told).await;
-        if matches!(&told, Ok(Ok(view)) if matches!(**view, View::Live { .. })) {
+        if matches!(&told, Ok(Ok(view)) if matches!(**view, SessionState::Active { .. })) {
             return Ok(());
         }
         drop(told);
@@ -295,12 +321,12 @@ impl Keeper {
 
 async fn strictly(
     session: &SessionHandle,
-    wish: Wish<'_>,
-    ahead: &Arc<Ahead>,
-    places: &Arc<[Occupant]>,
-) -> Result<Granted, NotGranted> {
+    wish: LockRequest<'_>,
+    ahead: &Arc<WaitProgress>,
+    places: &Arc<[CapacityGuard]>,
+) -> Result<StrictGrant, GrantError> {
     let (caller, answer) = oneshot::channel();
-    let gone = || NotGranted::Service("the gateway is stopping".into());
+    let gone = || GrantError::Service("the gateway is stopping".into());
     let request = StrictRequest {
         keys: wish.locks(),
         mode: wish.mode,
@@ -310,31 +336,31 @@ async fn strictly(
         ahead: ahead.clone(),
         places: places.clone(),
     };
-    session.work.send(Work::Strict(request)).map_err(|_| gone())?;
+    session.work.send(SessionCommand::AcquireStrict(request)).map_err(|_| gone())?;
     answer.await.unwrap_or_else(|_| Err(gone()))
 }
 
 /// The refusal at the end of a wait: because of another holder (`taken`), a delay (`rest` of it is left), or ZooKeeper.
-fn why_not(view: &watch::Receiver<View>, taken: bool, rest: Option<Duration>) -> Refused {
+fn why_not(view: &watch::Receiver<SessionState>, taken: bool, rest: Option<Duration>) -> AcquireError {
     match &*view.borrow() {
-        View::Away(why) => Refused::Service(why.to_string()),
-        View::Unmade(why) => Refused::NotInitialised(why.to_string()),
-        View::RolledBack(why) => Refused::RolledBack(why.to_string()),
-        View::Live { connected: false, .. } => disconnected(),
-        View::Live { .. } => match (rest, taken) {
-            (Some(rest), _) => Refused::Delayed(rest),
-            (None, true) => Refused::Locked,
-            (None, false) => Refused::Service("ZooKeeper did not answer in time".into()),
+        SessionState::NoSession(why) => AcquireError::Service(why.to_string()),
+        SessionState::NotInitialised(why) => AcquireError::NotInitialised(why.to_string()),
+        SessionState::RolledBack(why) => AcquireError::RolledBack(why.to_string()),
+        SessionState::Active { connected: false, .. } => disconnected(),
+        SessionState::Active { .. } => match (rest, taken) {
+            (Some(rest), _) => AcquireError::Delayed(rest),
+            (None, true) => AcquireError::Locked,
+            (None, false) => AcquireError::Service("ZooKeeper did not answer in time".into()),
         },
     }
 }
 
-fn disconnected() -> Refused {
-    Refused::Service("the connection to ZooKeeper is lost".into())
+fn disconnected() -> AcquireError {
+    AcquireError::Service("the connection to ZooKeeper is lost".into())
 }
 
-fn stopping() -> Refused {
-    Refused::Service("the gateway is stopping".into())
+fn stopping() -> AcquireError {
+    AcquireError::Service("the gateway is stopping".into())
 }
 
 #[cfg(test)]

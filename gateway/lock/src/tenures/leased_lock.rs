@@ -7,28 +7,28 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
-use fencegate_process::clock::{Boot, Permission as _};
+use fencegate_process::clock::{BootInstant, SendPermission as _};
 use tokio::sync::Semaphore;
 
-use super::{chain::NotInside, own_node::OwnNode, tenure::Tenure};
-use crate::session::evidence::Evidence;
+use super::{chain::CallbackError, own_node::UncachedLock, tenure::GrantGuard};
+use crate::session::evidence::LockValidity;
 
 /// The lock of one lease. Dropping it gives it back, as [`LeasedLock::give_back`] does.
 #[derive(Debug)]
 pub struct LeasedLock {
-    lock: Arc<OwnNode>,
+    lock: Arc<UncachedLock>,
     /// The client's own part; `None` once the lock was given back.
-    held: Mutex<Option<Tenure>>,
+    held: Mutex<Option<GrantGuard>>,
     /// The holder of this permit is next: first come, first served.
     turn: Semaphore,
     token: Token,
     permit: Option<Permit>,
-    evidence: Arc<Evidence>,
+    evidence: Arc<LockValidity>,
     nodes: Arc<[String]>,
 }
 
 impl LeasedLock {
-    pub(super) fn of(lock: Arc<OwnNode>, held: Tenure) -> Self {
+    pub(super) fn of(lock: Arc<UncachedLock>, held: GrantGuard) -> Self {
         let token = held.first_token().expect("nothing was dispatched under it");
         let (evidence, nodes, permit) = (held.shared_evidence(), held.nodes(), held.permit());
         Self { lock, held: Mutex::new(Some(held)), turn: Semaphore::new(1), token, permit, evidence, nodes }
@@ -55,12 +55,12 @@ impl LeasedLock {
     }
 
     /// Whether the session is proven and no lock node was taken away.
-    pub fn holds(&self, now: Boot) -> bool {
+    pub fn holds(&self, now: BootInstant) -> bool {
         self.evidence.holds(now)
     }
 
     /// When the present proof ends. Until then nobody else can hold, whatever happens to this process.
-    pub fn proven_until(&self) -> Boot {
+    pub fn proven_until(&self) -> BootInstant {
         self.evidence.deadline()
     }
 
@@ -87,12 +87,12 @@ impl LeasedLock {
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn enter(&self, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+    pub async fn enter(&self, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
             match self.lock.join(mode) {
                 // `Notify` remembers a notice that comes between the look and the wait.
-                Err(NotInside::NotInnermost) => self.lock.stirred.notified().await,
+                Err(CallbackError::NotInnermost) => self.lock.stirred.notified().await,
                 done => return done,
             }
         }

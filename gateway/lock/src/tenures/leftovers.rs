@@ -20,13 +20,13 @@ use super::caught::caught;
 use crate::{
     recipe::{
         attempt::Attempt,
-        candidate::PAUSE,
-        grant::{Caller, Stop},
+        candidate::REFUSED_PAUSE,
+        grant::{AttemptObserver, LockAttemptError},
         grant_record::GrantRecord,
     },
     session::{
-        link::{Fault, Link},
-        live::{Current, Live},
+        link::{ZkClient, ZkError},
+        live::{ActiveSession, CurrentSession},
     },
 };
 
@@ -36,16 +36,16 @@ const FOLDERS: usize = 8;
 
 /// Where the last round ended: a folder, and a name in it.
 #[derive(Debug, Default)]
-struct Position {
+struct ScanCursor {
     folder: String,
     name: String,
 }
 
 /// Does one round in each session timeout, until `stop`.
-pub(super) async fn tidy<L: Link>(current: Rc<Current<L>>, stop: CancellationToken) {
-    let mut position = Position::default();
+pub(super) async fn tidy<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
+    let mut position = ScanCursor::default();
     loop {
-        let rest = current.live().map_or(PAUSE, |live| live.rhythm().timeout);
+        let rest = current.live().map_or(REFUSED_PAUSE, |live| live.rhythm().timeout);
         tokio::select! {
             () = sleep(rest) => {}
             () = stop.cancelled() => return,
@@ -57,7 +57,7 @@ pub(super) async fn tidy<L: Link>(current: Rc<Current<L>>, stop: CancellationTok
     }
 }
 
-async fn round<L: Link>(live: &Rc<Live<L>>, position: &mut Position) -> Result<(), Fault> {
+async fn round<L: ZkClient>(live: &Rc<ActiveSession<L>>, position: &mut ScanCursor) -> Result<(), ZkError> {
     let locks = live.paths.locks();
     let mut folders = children(live, &locks).await?;
     folders.sort_unstable();
@@ -66,7 +66,7 @@ async fn round<L: Link>(live: &Rc<Live<L>>, position: &mut Position) -> Result<(
         let next = folders.partition_point(|folder| *folder < position.folder);
         let folder = folders.get(next).or(folders.first()).expect("there is one").clone();
         if folder != position.folder {
-            *position = Position { folder: folder.clone(), name: String::new() };
+            *position = ScanCursor { folder: folder.clone(), name: String::new() };
         }
         let mut names = children(live, &format!("{locks}/{folder}")).await?;
         names.sort_unstable();
@@ -89,16 +89,16 @@ async fn round<L: Link>(live: &Rc<Live<L>>, position: &mut Position) -> Result<(
     Ok(())
 }
 
-async fn children<L: Link>(live: &Live<L>, path: &str) -> Result<Vec<String>, Fault> {
+async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Vec<String>, ZkError> {
     match live.link.children(path).await {
-        Err(Fault::NoNode) => Ok(Vec::new()),
+        Err(ZkError::NoNode) => Ok(Vec::new()),
         read => read,
     }
 }
 
 /// Takes the keys of all parents with a record and without children. All at once, because each may have to wait for a
 /// delay.
-async fn look<L: Link>(live: &Rc<Live<L>>, folder: &str, names: &[String]) {
+async fn look<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
     let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
     let read = join_all(paths.iter().map(|path| live.link.data(path))).await;
     let left = names.iter().zip(read).filter_map(|(name, read)| {
@@ -110,26 +110,26 @@ async fn look<L: Link>(live: &Rc<Live<L>>, folder: &str, names: &[String]) {
     join_all(left.collect::<Vec<_>>()).await;
 }
 
-async fn remove<L: Link>(live: &Rc<Live<L>>, key: ResourceKey, record: GrantRecord) {
+async fn remove<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
     let Ok(attempt) = Attempt::begin(live, &key, &LockSite::Native, Mode::Exclusive).await else { return };
     let attempt = attempt.sending_nothing();
-    let taken = caught(attempt.acquire(&mut Nobody)).await;
+    let taken = caught(attempt.acquire(&mut NoWaiter)).await;
     let granted = matches!(taken, Some(Ok(_)));
     if granted {
         attempt.all_known();
         debug!(epoch = record.epoch, held = record.is_held(), "record that nobody asked for taken");
     }
     while caught(attempt.clear()).await.is_none() {
-        sleep(PAUSE).await;
+        sleep(REFUSED_PAUSE).await;
     }
     live.metrics.delays.leftover(granted);
 }
 
 /// A caller that leaves as soon as another contender is before it. Contenders behind it lose nothing: its delay began
 /// earlier than theirs would.
-struct Nobody;
+struct NoWaiter;
 
-impl Caller for Nobody {
+impl AttemptObserver for NoWaiter {
     fn is_gone(&self) -> bool {
         false
     }
@@ -138,7 +138,7 @@ impl Caller for Nobody {
         pending().await
     }
 
-    fn behind(&mut self) -> Result<(), Stop> {
-        Err(Stop::CallerGone)
+    fn behind(&mut self) -> Result<(), LockAttemptError> {
+        Err(LockAttemptError::CallerGone)
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{not_granted::NotGranted, reach::Way};
+use crate::{not_granted::GrantError, reach::HolderRoute};
 
 /// Why there is no tenure. Nothing was dispatched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AcquireError {
     #[error("held by another and the wait is over")]
     Locked,
     #[error("too many requests wait for this key")]
@@ -16,7 +16,7 @@ pub enum Refused {
     Delayed(Duration),
     /// Another gateway keeps the key, and the request can be sent there.
     #[error("gateway {} keeps the key", .0.gateway)]
-    Elsewhere(Way),
+    Elsewhere(HolderRoute),
     /// Another gateway has sent the request here, but this one does not keep the key.
     #[error("this gateway does not keep the key")]
     NotHolder,
@@ -33,24 +33,24 @@ pub enum Refused {
     RolledBack(String),
 }
 
-impl Refused {
+impl AcquireError {
     /// Whether the reason is another holder. Otherwise it was not found out whether there is one.
     pub fn is_for_another_holder(&self) -> bool {
         !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
     }
 }
 
-impl From<NotGranted> for Refused {
-    fn from(why: NotGranted) -> Self {
+impl From<GrantError> for AcquireError {
+    fn from(why: GrantError) -> Self {
         match why {
-            NotGranted::Locked => Self::Locked,
-            NotGranted::Delayed(rest) => Self::Delayed(rest),
-            NotGranted::Elsewhere(way) => Self::Elsewhere(way),
-            NotGranted::NotHolder => Self::NotHolder,
-            NotGranted::PermitsDiffer => Self::PermitsDiffer,
-            NotGranted::KeyLimit(which) => Self::KeyLimit(which),
-            NotGranted::Lost => Self::Service("the session ended".into()),
-            NotGranted::Service(why) => Self::Service(why),
+            GrantError::Locked => Self::Locked,
+            GrantError::Delayed(rest) => Self::Delayed(rest),
+            GrantError::Elsewhere(way) => Self::Elsewhere(way),
+            GrantError::NotHolder => Self::NotHolder,
+            GrantError::PermitsDiffer => Self::PermitsDiffer,
+            GrantError::KeyLimit(which) => Self::KeyLimit(which),
+            GrantError::Lost => Self::Service("the session ended".into()),
+            GrantError::Service(why) => Self::Service(why),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::tenures::question::Untold;
+use crate::tenures::question::AdminQueryError;
 
 /// Shared by all workers.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct ReadTimes {
 }
 
 /// The least time between the begins of two looks.
-const BETWEEN: Duration = Duration::from_millis(250);
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(250);
 
 impl MemberCache {
     /// Whether this is the name of a member. False only if no member had it at some time after the call; true also
@@ -42,8 +42,8 @@ impl MemberCache {
     pub(super) async fn contain(
         &self,
         member: &str,
-        look: impl AsyncFnOnce() -> Result<Vec<String>, Untold>,
-    ) -> Result<bool, Untold> {
+        look: impl AsyncFnOnce() -> Result<Vec<String>, AdminQueryError>,
+    ) -> Result<bool, AdminQueryError> {
         if !is_in_form(member) {
             return Ok(false);
         }
@@ -54,7 +54,7 @@ impl MemberCache {
         let mut looks = self.looks.lock().await;
         if looks.good.is_none_or(|good| good < came) {
             if let Some(last) = looks.last {
-                sleep_until(last + BETWEEN).await;
+                sleep_until(last + MIN_READ_INTERVAL).await;
             }
             let now = Instant::now();
             looks.last = Some(now);
@@ -117,7 +117,7 @@ mod tests {
         }
         // Whoever comes first is served at once, and the others with him by the next look.
         assert!((1..=4).contains(&looks.get()), "{}", looks.get());
-        assert!(begun.elapsed() >= BETWEEN * (looks.get() - 1), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= MIN_READ_INTERVAL * (looks.get() - 1), "{:?}", begun.elapsed());
         let before = looks.get();
         for _ in 0..100 {
             assert!(ask(name(1)).await);
@@ -139,7 +139,7 @@ mod tests {
         let names = MemberCache::default();
         assert!(!names.contain(&name(2), async || Ok(Vec::new())).await.expect("none"));
         let member = name(2);
-        let failed = names.contain(&member, async || Err(Untold::Away));
+        let failed = names.contain(&member, async || Err(AdminQueryError::NoSession));
         let (failed, found) = tokio::join!(failed, names.contain(&member, async || Ok(vec![name(2)])));
         assert!(failed.is_err() && found.expect("there"));
     }

@@ -9,13 +9,13 @@ use fencegate_policies::key::ResourceKey;
 
 /// The counts of all workers, in shards so that they seldom meet.
 #[derive(Debug, Default)]
-pub struct Occupancy {
-    shards: [Mutex<HashMap<ResourceKey, Count>>; SHARDS],
+pub struct KeyCapacity {
+    shards: [Mutex<HashMap<ResourceKey, KeyUsage>>; SHARDS],
 }
 
 /// The owner of the first part of a tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum HolderKind {
     /// A request: it is sent, and its service may call back.
     Request,
     /// A client with a lease; this part sends nothing.
@@ -24,7 +24,7 @@ pub enum Whose {
 
 /// The counts of one key.
 #[derive(Debug, Default)]
-struct Count {
+struct KeyUsage {
     requests: usize,
     /// Leases take no places from requests; they have a bound of their own, for all keys together.
     leases: usize,
@@ -32,7 +32,7 @@ struct Count {
 
 /// How many requests of this gateway a key may have.
 #[derive(Debug, Clone, Copy)]
-pub struct Capacity {
+pub struct CapacityLimits {
     /// Requests that hold the key at once.
     pub hold: usize,
     /// Requests that wait behind them.
@@ -43,31 +43,31 @@ const SHARDS: usize = 16;
 
 /// The key has as many requests as its route allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
+pub struct CapacityExceededError;
 
-impl Occupancy {
+impl KeyCapacity {
     /// Takes a place; dropping it gives the place up. A lease always gets one.
     pub fn enter(
         self: &Arc<Self>,
         key: &ResourceKey,
-        of: Whose,
-        capacity: Capacity,
-    ) -> Result<Occupant, Full> {
+        of: HolderKind,
+        capacity: CapacityLimits,
+    ) -> Result<CapacityGuard, CapacityExceededError> {
         let mut counts = self.shard(key);
         let count = counts.entry(key.clone()).or_default();
         match of {
-            Whose::Client => count.leases += 1,
-            Whose::Request => {
+            HolderKind::Client => count.leases += 1,
+            HolderKind::Request => {
                 // Leases may hold the key, and then only the places to wait are left for requests.
                 let holding = count.leases.min(capacity.hold);
                 let most = capacity.wait.saturating_add(capacity.hold - holding);
                 if count.requests >= most {
-                    return Err(Full);
+                    return Err(CapacityExceededError);
                 }
                 count.requests += 1;
             }
         }
-        Ok(Occupant { occupancy: self.clone(), key: key.clone(), of })
+        Ok(CapacityGuard { occupancy: self.clone(), key: key.clone(), of })
     }
 
     /// Keys with at least one request.
@@ -75,7 +75,7 @@ impl Occupancy {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Count>> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, KeyUsage>> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
 }
@@ -87,19 +87,19 @@ fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A place among those of a key.
 #[derive(Debug)]
-pub struct Occupant {
-    occupancy: Arc<Occupancy>,
+pub struct CapacityGuard {
+    occupancy: Arc<KeyCapacity>,
     key: ResourceKey,
-    of: Whose,
+    of: HolderKind,
 }
 
-impl Drop for Occupant {
+impl Drop for CapacityGuard {
     fn drop(&mut self) {
         let mut counts = self.occupancy.shard(&self.key);
         if let Some(count) = counts.get_mut(&self.key) {
             match self.of {
-                Whose::Client => count.leases -= 1,
-                Whose::Request => count.requests -= 1,
+                HolderKind::Client => count.leases -= 1,
+                HolderKind::Request => count.requests -= 1,
             }
             if (count.requests, count.leases) == (0, 0) {
                 counts.remove(&self.key);
@@ -119,11 +119,11 @@ mod tests {
     }
 
     /// How many requests get a place beside so many leases.
-    fn placed(leases: usize, capacity: Capacity) -> usize {
-        let (occupancy, key) = (Arc::<Occupancy>::default(), key());
+    fn placed(leases: usize, capacity: CapacityLimits) -> usize {
+        let (occupancy, key) = (Arc::<KeyCapacity>::default(), key());
         let enter = |of| occupancy.enter(&key, of, capacity);
-        let leases: Vec<_> = (0..leases).map(|_| enter(Whose::Client).expect("always")).collect();
-        let requests: Vec<_> = (0..20).map_while(|_| enter(Whose::Request).ok()).collect();
+        let leases: Vec<_> = (0..leases).map(|_| enter(HolderKind::Client).expect("always")).collect();
+        let requests: Vec<_> = (0..20).map_while(|_| enter(HolderKind::Request).ok()).collect();
         let placed = requests.len();
         drop((leases, requests));
         assert_eq!(occupancy.keys(), 0, "nobody is there any more");
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn leases_that_wait_take_no_request_its_place() {
-        let capacity = Capacity { hold: 1, wait: 3 };
+        let capacity = CapacityLimits { hold: 1, wait: 3 };
         assert_eq!([0, 1, 2, 10].map(|leases| placed(leases, capacity)), [4, 3, 3, 3]);
-        let permits = Capacity { hold: 3, wait: 2 };
+        let permits = CapacityLimits { hold: 3, wait: 2 };
         assert_eq!([0, 1, 3, 10].map(|leases| placed(leases, permits)), [5, 4, 2, 2]);
     }
 }

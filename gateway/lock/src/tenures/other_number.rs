@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::wish::Wish;
+use super::wish::LockRequest;
 
-pub(super) struct Unlike {
+pub(super) struct PermitCountRetry {
     /// The pause before the next try.
     pause: Duration,
 }
@@ -19,8 +19,8 @@ pub(super) struct Unlike {
 const FIRST: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_millis(200);
 
-impl Unlike {
-    pub(super) fn of(wish: Wish<'_>) -> Self {
+impl PermitCountRetry {
+    pub(super) fn of(wish: LockRequest<'_>) -> Self {
         // A request that does not wait for a holder does not wait for this either.
         Self { pause: if wish.wait.is_zero() { LAST * 2 } else { FIRST } }
     }

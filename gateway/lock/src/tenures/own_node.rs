@@ -8,21 +8,21 @@ use fencegate_process::clock::SharedClock;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    chain::{Chains, NotInside},
-    occupancy::Whose,
-    roll::{Enrolled, FIRST},
-    tenure::{Shared, Tenure},
+    chain::{CallChains, CallbackError},
+    occupancy::HolderKind,
+    roll::{FIRST, StrictEntryGuard},
+    tenure::{GrantGuard, SharedLock},
 };
 use crate::recipe::grant::Grant;
 
 /// The lock of one request or lease, held until all its parts are over.
 #[derive(Debug)]
-pub(super) struct OwnNode {
+pub(super) struct UncachedLock {
     grant: Grant,
     mode: Mode,
-    enrolled: Enrolled,
+    enrolled: StrictEntryGuard,
     clock: SharedClock,
-    of: Whose,
+    of: HolderKind,
     state: Mutex<State>,
     /// Notified whenever a part of it is over. At most one task waits for this: the next request under a lease.
     pub(super) stirred: Notify,
@@ -30,7 +30,7 @@ pub(super) struct OwnNode {
 
 #[derive(Debug)]
 struct State {
-    chains: Chains,
+    chains: CallChains,
     /// The client's lease is over, so nothing more is started under it.
     closed: bool,
     /// An outcome is unknown, so nothing more is started under it.
@@ -42,22 +42,22 @@ struct State {
 /// Hands the lock to the request that has asked for it.
 pub(super) fn begin(
     grant: Grant,
-    (mode, of): (Mode, Whose),
+    (mode, of): (Mode, HolderKind),
     over: oneshot::Sender<bool>,
-    enrolled: Enrolled,
+    enrolled: StrictEntryGuard,
     clock: SharedClock,
-) -> (Arc<OwnNode>, Tenure) {
-    let mut chains = Chains::default();
+) -> (Arc<UncachedLock>, GrantGuard) {
+    let mut chains = CallChains::default();
     chains.begin(FIRST);
     let state = Mutex::new(State { chains, closed: false, retired: false, over: Some(over) });
     let stirred = Notify::new();
-    let lock = Arc::new(OwnNode { grant: grant.clone(), mode, enrolled, clock, of, state, stirred });
-    let found: Arc<dyn Shared> = lock.clone();
+    let lock = Arc::new(UncachedLock { grant: grant.clone(), mode, enrolled, clock, of, state, stirred });
+    let found: Arc<dyn SharedLock> = lock.clone();
     lock.enrolled.holds(Arc::downgrade(&found));
-    (lock, Tenure::of_node(grant, FIRST, found))
+    (lock, GrantGuard::of_node(grant, FIRST, found))
 }
 
-impl OwnNode {
+impl UncachedLock {
     fn state(&self) -> MutexGuard<'_, State> {
         // A poisoned lock does no harm: no panic can leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -65,24 +65,24 @@ impl OwnNode {
 
     /// Starts a request under a lease. Exclusive ones run one after another: [`NotInside::NotInnermost`] says that one
     /// runs now.
-    pub(super) fn join(self: &Arc<Self>, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+    pub(super) fn join(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let mut state = self.state();
         if state.retired || state.closed {
-            return Err(NotInside::Over);
+            return Err(CallbackError::Closed);
         }
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
-            return Err(NotInside::Upgrade);
+            return Err(CallbackError::Upgrade);
         }
         if !self.grant.evidence.holds(self.clock.now()) {
-            return Err(NotInside::Unproven);
+            return Err(CallbackError::Unproven);
         }
         if self.mode == Mode::Exclusive && !state.chains.is_alone(FIRST) {
-            return Err(NotInside::NotInnermost);
+            return Err(CallbackError::NotInnermost);
         }
-        let first = self.enrolled.next_number().ok_or(NotInside::Over)?;
+        let first = self.enrolled.next_number().ok_or(CallbackError::Closed)?;
         state.chains.begin(first);
         drop(state);
-        Ok((Tenure::of_node(self.grant.clone(), first, self.clone()), self.mode))
+        Ok((GrantGuard::of_node(self.grant.clone(), first, self.clone()), self.mode))
     }
 
     /// From now on nothing is started under it, or sent for the first time.
@@ -102,7 +102,7 @@ impl OwnNode {
     }
 }
 
-impl Shared for OwnNode {
+impl SharedLock for UncachedLock {
     fn may_begin(&self) -> bool {
         let state = self.state();
         !state.retired && !state.closed
@@ -115,27 +115,27 @@ impl Shared for OwnNode {
         Some(number)
     }
 
-    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let mut state = self.state();
         if state.retired {
-            return Err(NotInside::Over);
+            return Err(CallbackError::Closed);
         }
         if !self.grant.evidence.holds(self.clock.now()) {
-            return Err(NotInside::Unproven);
+            return Err(CallbackError::Unproven);
         }
         let caller = state.chains.caller(from.dispatch())?;
-        if (caller, self.of) == (FIRST, Whose::Client) {
+        if (caller, self.of) == (FIRST, HolderKind::Client) {
             // The token of a lease itself belongs to no dispatch, so nothing can be called back with it.
-            return Err(NotInside::NotInFlight);
+            return Err(CallbackError::NotInFlight);
         }
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
-            return Err(NotInside::Upgrade);
+            return Err(CallbackError::Upgrade);
         }
-        let first = self.enrolled.next_number().ok_or(NotInside::Over)?;
+        let first = self.enrolled.next_number().ok_or(CallbackError::Closed)?;
         state.chains.call(caller, first);
         drop(state);
         let (grant, held) = (self.grant.clone(), self.mode);
-        Ok((Tenure::of_node(grant, first, self), held))
+        Ok((GrantGuard::of_node(grant, first, self), held))
     }
 
     fn retire(&self) {
@@ -164,54 +164,56 @@ mod tests {
     use std::time::Duration;
 
     use fencegate_policies::{key::KeyTemplate, plan::Hold};
-    use fencegate_process::clock::{Boot, ManualClock};
+    use fencegate_process::clock::{BootInstant, ManualClock};
 
     use super::*;
     use crate::{
-        session::{evidence::Evidence, proof::Proof},
+        session::{evidence::LockValidity, proof::SessionDeadline},
         tenures::{
-            roll::{Asking, Roll},
-            wish::{Waits, Wish},
+            roll::{StrictRegistry, WaitInfo},
+            wish::{LockRequest, WaitPlace},
         },
     };
 
-    struct Bench {
-        roll: Arc<Roll>,
+    struct Fixture {
+        roll: Arc<StrictRegistry>,
         keys: Vec<fencegate_policies::key::ResourceKey>,
         over: oneshot::Receiver<bool>,
-        outer: Tenure,
+        outer: GrantGuard,
     }
 
-    fn bench(mode: Mode) -> Bench {
-        let roll = Arc::<Roll>::default();
+    fn bench(mode: Mode) -> Fixture {
+        let roll = Arc::<StrictRegistry>::default();
         let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
         let keys = vec![key("a"), key("b")];
         let route = "transfer".into();
-        let wish = Wish {
+        let wish = LockRequest {
             keys: &keys,
             sites: &[],
             mode,
             hold: Hold::Strict,
             wait: Duration::ZERO,
             queue: 1,
-            waits: Waits::Here,
+            waits: WaitPlace::Here,
             delay: None,
             route: &route,
         };
-        let enrolled = roll.enrol(wish, Asking { asked: Boot::from_nanos(0), ahead: Arc::default() });
-        let evidence = Arc::new(Evidence::of(Arc::new(Proof::until(1, Boot::from_nanos(1 << 50)))));
+        let enrolled =
+            roll.enrol(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+        let evidence =
+            Arc::new(LockValidity::of(Arc::new(SessionDeadline::until(1, BootInstant::from_nanos(1 << 50)))));
         let grant =
             Grant { epoch: 7, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false };
-        enrolled.granted(&grant, Boot::from_nanos(0));
+        enrolled.granted(&grant, BootInstant::from_nanos(0));
         let (sender, over) = oneshot::channel();
         let (_, outer) =
-            begin(grant, (mode, Whose::Request), sender, enrolled, Arc::<ManualClock>::default());
-        Bench { roll, keys, over, outer }
+            begin(grant, (mode, HolderKind::Request), sender, enrolled, Arc::<ManualClock>::default());
+        Fixture { roll, keys, over, outer }
     }
 
-    impl Bench {
-        fn call(&self, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
-            self.roll.holder(&self.keys, from).ok_or(NotInside::NotHere)?.call(from, mode)
+    impl Fixture {
+        fn call(&self, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+            self.roll.holder(&self.keys, from).ok_or(CallbackError::NotHeld)?.call(from, mode)
         }
     }
 
@@ -223,14 +225,14 @@ mod tests {
         assert_eq!(held, Mode::Exclusive);
         let called = inner.dispatch().expect("a dispatch").token;
         assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
-        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(NotInside::NotInnermost));
+        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInnermost));
         inner.known();
         bench.outer.known();
-        let Bench { outer, .. } = &mut bench;
+        let Fixture { outer, .. } = &mut bench;
         drop(std::mem::replace(outer, inner));
         assert!(bench.over.try_recv().is_err(), "what was called still runs");
-        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(NotInside::NotInFlight));
-        let Bench { outer: inner, mut over, roll, keys } = bench;
+        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInFlight));
+        let Fixture { outer: inner, mut over, roll, keys } = bench;
         drop(inner);
         assert_eq!(over.try_recv(), Ok(true));
         assert!(roll.holder(&keys, from).is_none(), "nothing is held any more");
@@ -238,13 +240,13 @@ mod tests {
 
     #[test]
     fn an_unknown_end_of_what_was_called_retires_the_tenure() {
-        let Bench { roll, keys, mut over, outer } = bench(Mode::Exclusive);
+        let Fixture { roll, keys, mut over, outer } = bench(Mode::Exclusive);
         let from = outer.dispatch().expect("a dispatch").token;
         let lock = || roll.holder(&keys, from).expect("held");
         let (inner, _) = lock().call(from, Mode::Exclusive).expect("inside");
         inner.dispatch().expect("a dispatch");
         drop(inner);
-        assert_eq!(lock().call(from, Mode::Exclusive).map(drop), Err(NotInside::Over));
+        assert_eq!(lock().call(from, Mode::Exclusive).map(drop), Err(CallbackError::Closed));
         assert!(outer.dispatch().is_none(), "nothing more is sent under it");
         outer.known();
         drop(outer);
@@ -255,7 +257,7 @@ mod tests {
     fn a_reader_does_not_wait_until_it_may_write() {
         let bench = bench(Mode::Shared);
         let from = bench.outer.dispatch().expect("a dispatch").token;
-        assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(NotInside::Upgrade));
+        assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(CallbackError::Upgrade));
         assert!(bench.call(from, Mode::Shared).is_ok());
     }
 }

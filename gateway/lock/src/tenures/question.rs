@@ -11,40 +11,40 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::{
-    once::unresolved::Unresolved,
-    reach::{PageAddress, Way},
+    once::unresolved::UnresolvedOperation,
+    reach::{HolderRoute, PageAddress},
     recipe::grant_record::GrantRecord,
     session::{
-        link::Fault,
-        publication::{Other, Publication},
+        link::ZkError,
+        publication::{PeerSession, PlanPublication},
     },
 };
 
 /// Answered on the thread of the sessions.
-pub enum Question {
-    Line { key: ResourceKey, site: LockSite, answer: Told<Vec<LineEntry>> },
-    Record { key: ResourceKey, answer: Told<Option<GrantRecord>> },
-    Break { key: ResourceKey, site: LockSite, holder: String, answer: Told<Broken> },
-    Members { answer: Told<Vec<RegisteredGateway>> },
-    Published { answer: Told<Fleet> },
-    Operations { answer: Told<Vec<Unresolved>> },
-    MemberNames { answer: Told<Vec<String>> },
-    Holder { member: String, answer: Told<Holder> },
-    Resolve { resolution: Resolution, answer: Told<Resolved> },
+pub enum AdminQuery {
+    QueueEntries { key: ResourceKey, site: LockSite, answer: QueryReply<Vec<LineEntry>> },
+    Record { key: ResourceKey, answer: QueryReply<Option<GrantRecord>> },
+    Break { key: ResourceKey, site: LockSite, holder: String, answer: QueryReply<BreakOutcome> },
+    Members { answer: QueryReply<Vec<RegisteredGateway>> },
+    Published { answer: QueryReply<PublishedPlans> },
+    Operations { answer: QueryReply<Vec<UnresolvedOperation>> },
+    MemberNames { answer: QueryReply<Vec<String>> },
+    LocateMember { member: String, answer: QueryReply<MemberLocation> },
+    Resolve { resolution: ResolveRequest, answer: QueryReply<ResolveOutcome> },
 }
 
-pub(super) type Told<T> = oneshot::Sender<Result<T, Untold>>;
+pub(super) type QueryReply<T> = oneshot::Sender<Result<T, AdminQueryError>>;
 
 /// Why nothing is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Untold {
+pub enum AdminQueryError {
     #[error("no ZooKeeper session")]
-    Away,
+    NoSession,
     #[error("ZooKeeper did not answer within {0:?}")]
-    Late(Duration),
+    Timeout(Duration),
     /// The session's thread has ended, because the process stops.
     #[error("nobody answers any more: the gateway is stopping")]
-    Ended,
+    ShuttingDown,
     #[error("ask ZooKeeper: {0}")]
     Fault(String),
     /// Only for questions that change something.
@@ -105,7 +105,7 @@ impl LineEntry {
 
 /// The result of breaking a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
+pub enum BreakOutcome {
     /// We have removed the node.
     Gone,
     /// The node did not exist, or did not hold.
@@ -114,13 +114,13 @@ pub enum Broken {
     Unknown,
 }
 
-impl Broken {
+impl BreakOutcome {
     /// The result of the transaction that removes the node.
-    pub(super) fn of(removed: Result<(), Fault>) -> Result<Self, Untold> {
+    pub(super) fn of(removed: Result<(), ZkError>) -> Result<Self, AdminQueryError> {
         match removed {
             Ok(()) => Ok(Self::Gone),
-            Err(Fault::NoNode | Fault::BadVersion) => Ok(Self::NotHolding),
-            Err(Fault::Ambiguous(_) | Fault::Over) => Ok(Self::Unknown),
+            Err(ZkError::NoNode | ZkError::BadVersion) => Ok(Self::NotHolding),
+            Err(ZkError::Ambiguous(_) | ZkError::SessionEnded) => Ok(Self::Unknown),
             Err(fault) => Err(fault.into()),
         }
     }
@@ -157,28 +157,28 @@ pub struct RegisteredGateway {
 
 /// The plans that the registered gateways have published.
 #[derive(Debug, Clone)]
-pub struct Fleet {
-    pub ours: Publication,
+pub struct PublishedPlans {
+    pub ours: PlanPublication,
     /// Gateways that have published the same plan.
     pub same: Vec<String>,
-    pub others: Vec<Other>,
+    pub others: Vec<PeerSession>,
 }
 
 /// Where the gateway of a member node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub enum MemberLocation {
     /// Its session is over, so all its locks are gone.
     Gone,
     /// This process.
     Here,
-    Elsewhere(Way),
+    Elsewhere(HolderRoute),
     /// It has no address for other gateways.
-    Unreached,
+    Unreachable,
 }
 
 /// The outcome of an operation, as an operator says it.
 #[derive(Debug, Clone)]
-pub struct Resolution {
+pub struct ResolveRequest {
     pub reference: String,
     pub done: bool,
     /// Resolve the operation even if it may still be running, or begin.
@@ -189,29 +189,29 @@ pub struct Resolution {
 
 /// The result of a resolution.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resolved {
+pub enum ResolveOutcome {
     Written,
     NotFound(String),
     MayRun(String),
 }
 
 /// An operator could wait longer, but a page that many look at cannot.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The most nodes or operations in one answer.
-pub(super) const MOST: usize = 1000;
+pub(super) const MAX_ENTRIES: usize = 1000;
 
-impl Untold {
+impl AdminQueryError {
     /// Turns the end of the process into a lost answer, for a change that may have been made before.
     pub(super) fn of_a_change(self) -> Self {
-        if self == Self::Ended { Self::Unknown } else { self }
+        if self == Self::ShuttingDown { Self::Unknown } else { self }
     }
 }
 
-impl From<Fault> for Untold {
-    fn from(fault: Fault) -> Self {
+impl From<ZkError> for AdminQueryError {
+    fn from(fault: ZkError) -> Self {
         match fault {
-            Fault::Over => Self::Away,
+            ZkError::SessionEnded => Self::NoSession,
             other => Self::Fault(other.to_string()),
         }
     }

@@ -7,35 +7,35 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use fencegate_policies::plan::{Caching, Mode};
-use fencegate_process::clock::Boot;
+use fencegate_policies::plan::{CachedHold, Mode};
+use fencegate_process::clock::BootInstant;
 
 use super::{
-    chain::NotInside,
-    ended::{Cause, Ended},
-    tenured::{GRACE, Glimpse, Tenured},
+    chain::CallbackError,
+    ended::{EndCause, TenureEnd},
+    tenured::{GRACE, HeldLock, HeldLockView},
 };
 
 /// The requests and the tenure of one key. `W` is the way to answer a waiting request, `C` the credentials of the
 /// tenure that dispatches need.
 #[derive(Debug)]
 pub struct Queue<W, C> {
-    waiting: VecDeque<Waiting<W>>,
-    tenure: Option<Tenured<C>>,
+    waiting: VecDeque<QueuedRequest<W>>,
+    tenure: Option<HeldLock<C>>,
     /// Whether a task of the session's thread works for this key.
     attended: bool,
 }
 
 #[derive(Debug)]
-struct Waiting<W> {
+struct QueuedRequest<W> {
     mode: Mode,
-    since: Boot,
+    since: BootInstant,
     caller: W,
 }
 
 /// A request was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Started<C> {
+pub struct StartedRequest<C> {
     pub credentials: C,
     /// G of its first dispatch.
     pub number: u32,
@@ -43,8 +43,8 @@ pub struct Started<C> {
 
 /// The result of an arrival.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arrival<C> {
-    Start(Started<C>),
+pub enum ArrivalOutcome<C> {
+    Start(StartedRequest<C>),
     /// It waits. `attend`: a task has to be started for the key.
     Wait {
         attend: bool,
@@ -56,16 +56,16 @@ pub enum Arrival<C> {
 
 /// How a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitLimit {
     /// In the queue, behind at most so many others.
-    Behind(usize),
+    QueueBehind(usize),
     /// Only for the server's answer, not for another holder.
-    None,
+    NoWait,
 }
 
 /// What the task of the key has to do with the tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum TenureAction {
     /// Look again when something changes, and after this long at the latest.
     Keep(Duration),
     /// Give it up: nothing is in flight under it.
@@ -83,22 +83,26 @@ impl<W, C: Clone> Queue<W, C> {
     pub fn arrive(
         &mut self,
         mode: Mode,
-        patience: Patience,
-        now: Boot,
+        patience: WaitLimit,
+        now: BootInstant,
         proven: impl Fn(&C) -> bool,
         caller: impl FnOnce() -> W,
-    ) -> Arrival<C> {
+    ) -> ArrivalOutcome<C> {
         if let Some(started) = self.start_free(mode, now, &proven) {
-            return Arrival::Start(started);
+            return ArrivalOutcome::Start(started);
         }
         match patience {
-            Patience::None if self.tenure.is_some() || !self.waiting.is_empty() => return Arrival::Busy,
-            Patience::Behind(most) if self.waiting.len() >= self.places(most) => return Arrival::Full,
+            WaitLimit::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
+                return ArrivalOutcome::Busy;
+            }
+            WaitLimit::QueueBehind(most) if self.waiting.len() >= self.places(most) => {
+                return ArrivalOutcome::Full;
+            }
             _ => {}
         }
-        self.waiting.push_back(Waiting { mode, since: now, caller: caller() });
+        self.waiting.push_back(QueuedRequest { mode, since: now, caller: caller() });
         let attend = !std::mem::replace(&mut self.attended, true);
-        Arrival::Wait { attend }
+        ArrivalOutcome::Wait { attend }
     }
 
     /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
@@ -109,7 +113,12 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// Starts a request that does not have to wait. It has to wait if any other request waits: a reader does not
     /// overtake a waiting writer.
-    pub fn start_free(&mut self, mode: Mode, now: Boot, proven: impl Fn(&C) -> bool) -> Option<Started<C>> {
+    pub fn start_free(
+        &mut self,
+        mode: Mode,
+        now: BootInstant,
+        proven: impl Fn(&C) -> bool,
+    ) -> Option<StartedRequest<C>> {
         if !self.waiting.is_empty() {
             return None;
         }
@@ -118,24 +127,40 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// The lock was granted; nothing is in flight under it yet.
     /// `reached`: contenders elsewhere may send their requests here instead of waiting.
-    pub fn granted(&mut self, credentials: C, mode: Mode, rules: Caching, reached: bool, now: Boot) {
+    pub fn granted(
+        &mut self,
+        credentials: C,
+        mode: Mode,
+        rules: CachedHold,
+        reached: bool,
+        now: BootInstant,
+    ) {
         debug_assert!(self.tenure.is_none(), "one tenure at a time");
-        self.tenure = Some(Tenured::new(credentials, mode, rules, reached, now));
+        self.tenure = Some(HeldLock::new(credentials, mode, rules, reached, now));
     }
 
     /// Starts the first of those who wait, if it may start now. Call until `None`.
-    pub fn start_next(&mut self, now: Boot, proven: impl Fn(&C) -> bool) -> Option<(W, Started<C>)> {
+    pub fn start_next(
+        &mut self,
+        now: BootInstant,
+        proven: impl Fn(&C) -> bool,
+    ) -> Option<(W, StartedRequest<C>)> {
         let mode = self.waiting.front()?.mode;
         let started = self.start(mode, now, &proven)?;
         let first = self.waiting.pop_front()?;
         Some((first.caller, started))
     }
 
-    fn start(&mut self, mode: Mode, now: Boot, proven: &impl Fn(&C) -> bool) -> Option<Started<C>> {
+    fn start(
+        &mut self,
+        mode: Mode,
+        now: BootInstant,
+        proven: &impl Fn(&C) -> bool,
+    ) -> Option<StartedRequest<C>> {
         let tenure = self.tenure.as_mut()?;
         let free = mode == Mode::Shared || tenure.in_flight == 0;
         let may = tenure.mode == mode && free && !tenure.is_over(now) && proven(&tenure.credentials);
-        may.then(|| Started { number: tenure.begin(), credentials: tenure.credentials.clone() })
+        may.then(|| StartedRequest { number: tenure.begin(), credentials: tenure.credentials.clone() })
     }
 
     /// Starts a callback inside the dispatch with this number. It overtakes all that wait: they wait for its caller,
@@ -148,13 +173,13 @@ impl<W, C: Clone> Queue<W, C> {
         number: u32,
         mode: Mode,
         proven: impl Fn(&C) -> bool,
-    ) -> Result<Started<C>, NotInside> {
-        let tenure = self.tenure.as_mut().ok_or(NotInside::NotHere)?;
+    ) -> Result<StartedRequest<C>, CallbackError> {
+        let tenure = self.tenure.as_mut().ok_or(CallbackError::NotHeld)?;
         if !proven(&tenure.credentials) {
-            return Err(NotInside::Unproven);
+            return Err(CallbackError::Unproven);
         }
         let number = tenure.call(number, mode)?;
-        Ok(Started { number, credentials: tenure.credentials.clone() })
+        Ok(StartedRequest { number, credentials: tenure.credentials.clone() })
     }
 
     /// G for one more dispatch of the request in flight whose first one had the G `first`. `None`: the tenure is closed.
@@ -163,13 +188,13 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// The request in flight whose first dispatch had the G `first` is over.
-    pub fn ended(&mut self, first: u32, now: Boot) {
+    pub fn ended(&mut self, first: u32, now: BootInstant) {
         let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
         tenure.ended(first, now);
     }
 
     /// From now on nothing is started under the tenure. If it is closed twice, the first cause counts.
-    pub fn close(&mut self, cause: Cause) {
+    pub fn close(&mut self, cause: EndCause) {
         if let Some(tenure) = &mut self.tenure {
             tenure.closed.get_or_insert(cause);
         }
@@ -177,7 +202,7 @@ impl<W, C: Clone> Queue<W, C> {
 
     /// The outcome of a request is unknown, and will stay so.
     pub fn unknown(&mut self) {
-        self.close(Cause::Retired);
+        self.close(EndCause::Retired);
         if let Some(tenure) = &mut self.tenure {
             tenure.known = false;
         }
@@ -187,7 +212,7 @@ impl<W, C: Clone> Queue<W, C> {
     pub fn evict(&mut self) -> bool {
         let idle = self.waiting.is_empty() && self.idle_since().is_some();
         if idle {
-            self.close(Cause::Evicted);
+            self.close(EndCause::Evicted);
         }
         idle
     }
@@ -200,7 +225,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// A contender elsewhere waits that cannot hold beside us.
-    pub fn contended(&mut self, now: Boot) {
+    pub fn contended(&mut self, now: BootInstant) {
         if let Some(tenure) = &mut self.tenure
             && tenure.contended.is_none()
         {
@@ -216,7 +241,7 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// What to do about the tenure, if there is one.
-    pub fn due(&mut self, now: Boot) -> Due {
+    pub fn due(&mut self, now: BootInstant) -> TenureAction {
         let waits_for_other = self
             .tenure
             .as_ref()
@@ -225,28 +250,30 @@ impl<W, C: Clone> Queue<W, C> {
             // A local request of the other mode counts like a contender elsewhere.
             self.contended(now);
         }
-        let Some(tenure) = &self.tenure else { return Due::End };
+        let Some(tenure) = &self.tenure else { return TenureAction::End };
         if tenure.in_flight > 0 {
-            return Due::Keep(tenure.rules.linger.max(LEAST_LOOK));
+            return TenureAction::Keep(tenure.rules.linger.max(MIN_CHECK_INTERVAL));
         }
         let unwanted = self.waiting.is_empty() && tenure.is_wanted_elsewhere(now);
         if tenure.is_over(now) || waits_for_other || unwanted {
-            return Due::End;
+            return TenureAction::End;
         }
         let idle = now.since(tenure.idle_since);
         if !self.waiting.is_empty() {
             // Only the proof is missing, so look again soon.
-            return Due::Keep(LEAST_LOOK);
+            return TenureAction::Keep(MIN_CHECK_INTERVAL);
         }
         match tenure.rules.linger.checked_sub(idle) {
-            Some(rest) if !rest.is_zero() && tenure.contended.is_some() => Due::Keep(rest.min(GRACE)),
-            Some(rest) if !rest.is_zero() => Due::Keep(rest.max(LEAST_LOOK)),
-            _ => Due::End,
+            Some(rest) if !rest.is_zero() && tenure.contended.is_some() => {
+                TenureAction::Keep(rest.min(GRACE))
+            }
+            Some(rest) if !rest.is_zero() => TenureAction::Keep(rest.max(MIN_CHECK_INTERVAL)),
+            _ => TenureAction::End,
         }
     }
 
     /// Whether the task of the key has to look now, and not at its next time.
-    pub fn is_urgent(&self, now: Boot) -> bool {
+    pub fn is_urgent(&self, now: BootInstant) -> bool {
         self.tenure.as_ref().is_some_and(|tenure| {
             let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
             tenure.in_flight == 0 && (other || tenure.is_over(now) || tenure.contended.is_some())
@@ -254,10 +281,10 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// Takes the tenure out, so that requests wait from now on. Says why it ended, if there was one.
-    pub fn take(&mut self, now: Boot) -> Option<Ended> {
+    pub fn take(&mut self, now: BootInstant) -> Option<TenureEnd> {
         debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
-        Some(Ended { cause: tenure.cause(now), dispatches: tenure.dispatched, known: tenure.known })
+        Some(TenureEnd { cause: tenure.cause(now), dispatches: tenure.dispatched, known: tenure.known })
     }
 
     /// Takes out the requests whose callers have gone. True if any is left.
@@ -305,22 +332,22 @@ impl<W, C: Clone> Queue<W, C> {
     }
 
     /// `None` while something is in flight or nothing is held.
-    pub fn idle_since(&self) -> Option<Boot> {
+    pub fn idle_since(&self) -> Option<BootInstant> {
         self.tenure.as_ref().filter(|tenure| tenure.in_flight == 0).map(|tenure| tenure.idle_since)
     }
 
     /// The waiting requests in their order: mode, arrival, and answer.
-    pub fn in_line(&self) -> impl ExactSizeIterator<Item = (Mode, Boot, &W)> {
+    pub fn in_line(&self) -> impl ExactSizeIterator<Item = (Mode, BootInstant, &W)> {
         self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
     }
 
-    pub fn glimpse(&self) -> Option<Glimpse<'_, C>> {
-        self.tenure.as_ref().map(Tenured::glimpse)
+    pub fn glimpse(&self) -> Option<HeldLockView<'_, C>> {
+        self.tenure.as_ref().map(HeldLock::glimpse)
     }
 }
 
 /// The keeper of a tenure does not look more often than this unless told to.
-const LEAST_LOOK: Duration = Duration::from_millis(10);
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests;

@@ -9,40 +9,40 @@ use std::{
 };
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 use crate::recipe::grant::Grant;
-use crate::tenures::{ahead::Ahead, tenure::Shared, wish::Wish};
+use crate::tenures::{ahead::WaitProgress, tenure::SharedLock, wish::LockRequest};
 
 /// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
 #[derive(Debug, Default)]
-pub struct Roll(Mutex<Requests>);
+pub struct StrictRegistry(Mutex<StrictEntries>);
 
 #[derive(Debug, Default)]
-struct Requests {
-    all: BTreeMap<u64, Arc<Request>>,
+struct StrictEntries {
+    all: BTreeMap<u64, Arc<StrictEntry>>,
     next: u64,
 }
 
 /// One request of the list.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct StrictEntry {
     pub(super) keys: Vec<ResourceKey>,
     pub(super) mode: Mode,
     pub(super) route: Arc<str>,
-    pub(super) asking: Asking,
-    pub(super) granted: OnceLock<(Grant, Boot)>,
+    pub(super) asking: WaitInfo,
+    pub(super) granted: OnceLock<(Grant, BootInstant)>,
     /// The lock that it holds, for as long as a part of it is in flight.
-    lock: OnceLock<Weak<dyn Shared>>,
+    lock: OnceLock<Weak<dyn SharedLock>>,
     /// G of the last dispatch.
     number: AtomicU32,
 }
 
 /// When it began to wait, and what it waits for.
 #[derive(Debug)]
-pub(super) struct Asking {
-    pub(super) asked: Boot,
-    pub(super) ahead: Arc<Ahead>,
+pub(super) struct WaitInfo {
+    pub(super) asked: BootInstant,
+    pub(super) ahead: Arc<WaitProgress>,
 }
 
 /// G of the first dispatch under a node.
@@ -50,15 +50,15 @@ pub(super) const FIRST: u32 = 1;
 
 /// The entry of one request, until this is dropped.
 #[derive(Debug)]
-pub struct Enrolled {
-    roll: Arc<Roll>,
+pub struct StrictEntryGuard {
+    roll: Arc<StrictRegistry>,
     number: u64,
-    request: Arc<Request>,
+    request: Arc<StrictEntry>,
 }
 
-impl Roll {
-    pub(super) fn enrol(self: &Arc<Self>, wish: Wish<'_>, asking: Asking) -> Enrolled {
-        let request = Arc::new(Request {
+impl StrictRegistry {
+    pub(super) fn enrol(self: &Arc<Self>, wish: LockRequest<'_>, asking: WaitInfo) -> StrictEntryGuard {
+        let request = Arc::new(StrictEntry {
             keys: wish.keys.to_vec(),
             mode: wish.mode,
             route: wish.route.clone(),
@@ -71,19 +71,19 @@ impl Roll {
         let number = requests.next;
         requests.next += 1;
         requests.all.insert(number, request.clone());
-        Enrolled { roll: self.clone(), number, request }
+        StrictEntryGuard { roll: self.clone(), number, request }
     }
 
     /// All requests, the oldest first.
-    pub(super) fn all(&self) -> Vec<Arc<Request>> {
+    pub(super) fn all(&self) -> Vec<Arc<StrictEntry>> {
         self.requests().all.values().cloned().collect()
     }
 
     /// The lock that holds exactly these keys with this token, of any dispatch.
-    pub(super) fn holder(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn Shared>> {
-        let holds = |request: &&Arc<Request>| {
+    pub(super) fn holder(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn SharedLock>> {
+        let holds = |request: &&Arc<StrictEntry>| {
             let granted = request.granted.get();
-            let same = |(grant, _): &(Grant, Boot)| {
+            let same = |(grant, _): &(Grant, BootInstant)| {
                 (grant.epoch, grant.sequence) == (token.number(), token.sequence())
             };
             granted.is_some_and(same) && request.keys == keys
@@ -91,25 +91,25 @@ impl Roll {
         self.requests().all.values().find(holds)?.lock.get()?.upgrade()
     }
 
-    fn requests(&self) -> MutexGuard<'_, Requests> {
+    fn requests(&self) -> MutexGuard<'_, StrictEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Request {
+impl StrictEntry {
     /// G of the last dispatch.
     pub(super) fn dispatched(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
 }
 
-impl Enrolled {
-    pub(super) fn granted(&self, grant: &Grant, now: Boot) {
+impl StrictEntryGuard {
+    pub(super) fn granted(&self, grant: &Grant, now: BootInstant) {
         self.request.granted.get_or_init(|| (grant.clone(), now));
     }
 
     /// Sets the lock, by which the request can be found from now on.
-    pub(super) fn holds(&self, lock: Weak<dyn Shared>) {
+    pub(super) fn holds(&self, lock: Weak<dyn SharedLock>) {
         self.request.lock.get_or_init(|| lock);
     }
 
@@ -121,7 +121,7 @@ impl Enrolled {
     }
 }
 
-impl Drop for Enrolled {
+impl Drop for StrictEntryGuard {
     fn drop(&mut self) {
         self.roll.requests().all.remove(&self.number);
     }

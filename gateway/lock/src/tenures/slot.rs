@@ -13,67 +13,67 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Caching, LockSite, Mode},
+    plan::{CachedHold, LockSite, Mode},
     token::Token,
 };
 use fencegate_process::{
-    clock::{Boot, SharedClock},
+    clock::{BootInstant, SharedClock},
     sync::{Mutex, MutexGuard},
 };
 use tokio::sync::{Notify, oneshot};
 
-use self::standing::Standing;
+use self::standing::RemotePosition;
 use super::{
-    chain::NotInside,
-    queue::{Arrival, Patience, Queue, Started},
-    tenure::{Shared, Tenure},
-    tenured::Glimpse,
-    wish::Waits,
+    chain::CallbackError,
+    queue::{ArrivalOutcome, Queue, StartedRequest, WaitLimit},
+    tenure::{GrantGuard, SharedLock},
+    tenured::HeldLockView,
+    wish::WaitPlace,
 };
-use crate::{not_granted::NotGranted, recipe::grant::Grant};
+use crate::{not_granted::GrantError, recipe::grant::Grant};
 
 /// The answer to a waiting request.
-pub type Answer = Result<Tenure, NotGranted>;
+pub type LockReply = Result<GrantGuard, GrantError>;
 
 /// One key.
-pub struct Slot {
+pub struct KeySlot {
     pub key: ResourceKey,
     /// Where its lock lies.
     pub site: LockSite,
-    queue: Mutex<Entry>,
+    queue: Mutex<SlotState>,
     /// Tells the task that works for the key to look again.
     look: Notify,
     clock: SharedClock,
 }
 
 #[derive(Default)]
-struct Entry {
-    queue: Queue<Caller, Grant>,
+struct SlotState {
+    queue: Queue<LocalWaiter, Grant>,
     /// The route of the request that was started last, for operators.
     route: Option<Arc<str>>,
     /// Whether the slot was taken out of the table. A caller that still has it must then ask the table again.
     removed: bool,
-    standing: Standing,
+    standing: RemotePosition,
     /// How often all held and waiting lock nodes became too old to be used.
     outdated: u64,
 }
 
-struct Caller {
-    answer: oneshot::Sender<Answer>,
+struct LocalWaiter {
+    answer: oneshot::Sender<LockReply>,
     route: Arc<str>,
-    rules: Caching,
-    patience: Patience,
-    waits: Waits,
+    rules: CachedHold,
+    patience: WaitLimit,
+    waits: WaitPlace,
     delay: Option<Duration>,
 }
 
 /// How a request wants a key.
 #[derive(Debug, Clone, Copy)]
-pub struct Wants<'a> {
+pub struct LocalRequest<'a> {
     pub mode: Mode,
-    pub rules: Caching,
-    pub patience: Patience,
-    pub waits: Waits,
+    pub rules: CachedHold,
+    pub patience: WaitLimit,
+    pub waits: WaitPlace,
     /// See [`crate::tenures::wish::Wish`].
     pub delay: Option<Duration>,
     pub route: &'a Arc<str>,
@@ -81,32 +81,32 @@ pub struct Wants<'a> {
 
 /// How the first of those who wait wants the key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FirstWish {
+pub(super) struct HeadRequest {
     pub(super) mode: Mode,
-    rules: Caching,
+    rules: CachedHold,
     pub(super) delay: Option<Duration>,
     /// The count at the beginning of the attempt. If it has grown since, the node is too old to be used.
     outdated: u64,
 }
 
 /// The immediate result of a request for a key.
-pub enum Entered {
-    Started(Tenure),
+pub enum EnterOutcome {
+    Started(GrantGuard),
     /// It waits for the answer. `attend`: a task has to be started for the key.
     Waiting {
-        answer: oneshot::Receiver<Answer>,
-        place: Place,
-        attend: Option<Arc<Slot>>,
+        answer: oneshot::Receiver<LockReply>,
+        place: QueueGuard,
+        attend: Option<Arc<KeySlot>>,
     },
-    Full,
+    QueueFull,
     Busy,
     /// It may wait only where the key is kept, and this gateway does not keep it.
-    NotHere,
+    NotHolder,
 }
 
-impl Entry {
+impl SlotState {
     /// A request waits that may be sent on. True if the task that waits for the lock has to look for the way now.
-    fn asks_now(&mut self, now: Boot) -> bool {
+    fn asks_now(&mut self, now: BootInstant) -> bool {
         self.queue.credentials().is_none() && self.standing.asks_now(now)
     }
 
@@ -125,41 +125,41 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// One key as it is at one moment.
-pub(super) struct Looked<'a> {
-    pub(super) held: Option<Glimpse<'a, Grant>>,
+pub(super) struct SlotSnapshot<'a> {
+    pub(super) held: Option<HeldLockView<'a, Grant>>,
     pub(super) route: Option<&'a Arc<str>>,
-    pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, Boot, &'a Arc<str>)>,
+    pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, BootInstant, &'a Arc<str>)>,
     /// Whether a holder elsewhere was before us at the last look.
     pub(super) elsewhere: bool,
     /// What is left of a delay.
     pub(super) rest: Option<Duration>,
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for KeySlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
-impl Slot {
+impl KeySlot {
     fn new(key: ResourceKey, site: LockSite, clock: SharedClock) -> Self {
-        let queue = Mutex::new(Entry::default());
+        let queue = Mutex::new(SlotState::default());
         Self { key, site, queue, look: Notify::new(), clock }
     }
 
-    fn entry(&self) -> MutexGuard<'_, Entry> {
+    fn entry(&self) -> MutexGuard<'_, SlotState> {
         unpoisoned(&self.queue)
     }
 
-    fn enter(self: &Arc<Self>, wants: Wants<'_>) -> Entered {
-        let Wants { mode, rules, patience, waits, delay, route } = wants;
+    fn enter(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterOutcome {
+        let LocalRequest { mode, rules, patience, waits, delay, route } = wants;
         let now = self.clock.now();
         let (mut entry, mut answer) = (self.entry(), None);
         debug_assert!(!entry.removed, "removed under the table's lock");
-        if waits == Waits::AtHolder && !self.keeps(&entry, now) {
-            return Entered::NotHere;
+        if waits == WaitPlace::AtHolder && !self.keeps(&entry, now) {
+            return EnterOutcome::NotHolder;
         }
-        if matches!(patience, Patience::Behind(most) if entry.queue.waiting() >= most) {
+        if matches!(patience, WaitLimit::QueueBehind(most) if entry.queue.waiting() >= most) {
             // Requests whose callers have gone must not take up places.
             entry.queue.forget(|caller| caller.answer.is_closed());
         }
@@ -171,31 +171,31 @@ impl Slot {
             || {
                 let (sender, receiver) = oneshot::channel();
                 answer = Some(receiver);
-                Caller { answer: sender, route: route.clone(), rules, patience, waits, delay }
+                LocalWaiter { answer: sender, route: route.clone(), rules, patience, waits, delay }
             },
         );
         match (arrival, answer) {
-            (Arrival::Start(started), _) => {
+            (ArrivalOutcome::Start(started), _) => {
                 entry.is_of(route);
-                Entered::Started(self.tenure(started))
+                EnterOutcome::Started(self.tenure(started))
             }
-            (Arrival::Wait { attend }, Some(answer)) => {
+            (ArrivalOutcome::Wait { attend }, Some(answer)) => {
                 // While the key is held here, no request is sent on, so no look is needed.
-                let asks = waits == Waits::Anywhere && entry.asks_now(now);
+                let asks = waits == WaitPlace::Anywhere && entry.asks_now(now);
                 if asks || entry.queue.is_urgent(now) {
                     self.look.notify_one();
                 }
                 let attend = attend.then(|| self.clone());
-                Entered::Waiting { answer, place: Place { slot: self.clone() }, attend }
+                EnterOutcome::Waiting { answer, place: QueueGuard { slot: self.clone() }, attend }
             }
-            (Arrival::Full, _) => Entered::Full,
-            (Arrival::Busy | Arrival::Wait { .. }, _) => Entered::Busy,
+            (ArrivalOutcome::Full, _) => EnterOutcome::QueueFull,
+            (ArrivalOutcome::Busy | ArrivalOutcome::Wait { .. }, _) => EnterOutcome::Busy,
         }
     }
 
     /// Whether a request from another gateway may wait here. It may under an open exclusive tenure, and also while we
     /// get the lock with nobody before us: the other gateway reads our lock node before we know that it holds.
-    fn keeps(&self, entry: &Entry, now: Boot) -> bool {
+    fn keeps(&self, entry: &SlotState, now: BootInstant) -> bool {
         match entry.queue.glimpse() {
             Some(held) => {
                 held.mode == Mode::Exclusive && !held.closed && held.credentials.evidence.holds(now)
@@ -204,17 +204,17 @@ impl Slot {
         }
     }
 
-    fn tenure(self: &Arc<Self>, started: Started<Grant>) -> Tenure {
-        Tenure::of_shared(started.credentials, started.number, self.clone())
+    fn tenure(self: &Arc<Self>, started: StartedRequest<Grant>) -> GrantGuard {
+        GrantGuard::of_shared(started.credentials, started.number, self.clone())
     }
 
     // ---- for operators
 
     /// Shows the state of the key. It is locked meanwhile, so `look` has to be quick.
-    pub(super) fn look<R>(&self, look: impl FnOnce(Looked<'_>) -> R) -> R {
+    pub(super) fn look<R>(&self, look: impl FnOnce(SlotSnapshot<'_>) -> R) -> R {
         let entry = self.entry();
         let waiting = entry.queue.in_line().map(|(mode, since, caller)| (mode, since, &caller.route));
-        look(Looked {
+        look(SlotSnapshot {
             held: entry.queue.glimpse(),
             route: entry.route.as_ref(),
             waiting: &mut { waiting },
@@ -244,18 +244,18 @@ impl Slot {
     }
 }
 
-impl Shared for Slot {
+impl SharedLock for KeySlot {
     fn next_number(&self, first: u32) -> Option<u32> {
         self.entry().queue.next_number(first)
     }
 
-    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside> {
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
         let now = self.clock.now();
         let mut entry = self.entry();
-        let held = entry.queue.glimpse().ok_or(NotInside::NotHere)?;
+        let held = entry.queue.glimpse().ok_or(CallbackError::NotHeld)?;
         let Grant { epoch, sequence, .. } = held.credentials;
         if (*epoch, *sequence) != (from.number(), from.sequence()) {
-            return Err(NotInside::NotHere);
+            return Err(CallbackError::NotHeld);
         }
         let mode_held = held.mode;
         let started = entry.queue.call(from.dispatch(), mode, |grant| grant.evidence.holds(now))?;
@@ -282,11 +282,11 @@ impl Shared for Slot {
 
 /// The place of one waiting request. Dropping it gives the place up. A tenure that was granted at the same moment is
 /// given back when the answer is dropped.
-pub struct Place {
-    slot: Arc<Slot>,
+pub struct QueueGuard {
+    slot: Arc<KeySlot>,
 }
 
-impl Drop for Place {
+impl Drop for QueueGuard {
     fn drop(&mut self) {
         let anybody = self.slot.entry().queue.forget(|caller| caller.answer.is_closed());
         if !anybody {

@@ -4,28 +4,28 @@ use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Foreign, LockSite, Mode},
+    plan::{ForeignLayout, LockSite, Mode},
 };
-use fencegate_process::clock::{Boot, SharedClock};
+use fencegate_process::clock::{BootInstant, SharedClock};
 use futures_util::future::join_all;
 use tokio::{sync::oneshot, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
-    ahead::Ahead,
+    ahead::WaitProgress,
     caught::{FAILED, caught},
-    ended::Cause,
+    ended::EndCause,
 };
-use crate::session::{evidence::Evidence, link::Link, live::Live};
-use crate::tenures::occupancy::Occupant;
+use crate::session::{evidence::LockValidity, link::ZkClient, live::ActiveSession};
+use crate::tenures::occupancy::CapacityGuard;
 use crate::{
-    not_granted::NotGranted,
+    not_granted::GrantError,
     recipe::{
         attempt::Attempt,
-        candidate::PAUSE,
+        candidate::REFUSED_PAUSE,
         exclusive_node::ExclusiveNode,
-        grant::{Caller, Grant, Stop},
-        semaphore::Semaphore,
+        grant::{AttemptObserver, Grant, LockAttemptError},
+        semaphore::SemaphoreAttempt,
         set::SetAttempt,
     },
 };
@@ -38,34 +38,34 @@ pub struct StrictRequest {
     /// False: take the lock only if nobody holds it.
     pub waits: bool,
     pub delay: Option<Duration>,
-    pub caller: oneshot::Sender<Result<Granted, NotGranted>>,
-    pub ahead: Arc<Ahead>,
+    pub caller: oneshot::Sender<Result<StrictGrant, GrantError>>,
+    pub ahead: Arc<WaitProgress>,
     /// Kept until no node is left, even if the caller goes early, so that the places bound the lock nodes as well.
-    pub places: Arc<[Occupant]>,
+    pub places: Arc<[CapacityGuard]>,
 }
 
 /// A granted lock. Its nodes are removed when `over` is sent or dropped; the value says whether all outcomes are known.
 #[derive(Debug)]
-pub struct Granted {
+pub struct StrictGrant {
     pub grant: Grant,
     pub over: oneshot::Sender<bool>,
 }
 
 /// Gets the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
-pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
+pub async fn serve<L: ZkClient>(live: Rc<ActiveSession<L>>, request: StrictRequest) {
     let StrictRequest { keys, mode, waits, delay, caller, ahead, places } = request;
-    let mut caller = Asker { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
+    let mut caller = StrictWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
         keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
-            of_permits(&live, keys, mode, delay).await.map(Nodes::Permit)
+            of_permits(&live, keys, mode, delay).await.map(StrictNodes::Permit)
         }
-        [(key, LockSite::Foreign { layout: Foreign::ExclusiveNode, path })] => {
-            ExclusiveNode::begin(&live, key, path).await.map(Nodes::Shared)
+        [(key, LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
+            ExclusiveNode::begin(&live, key, path).await.map(StrictNodes::ExclusiveNode)
         }
         [(key, site)] => {
-            Attempt::begin(&live, key, site, mode).await.map(|one| Nodes::One(one.delayed(delay)))
+            Attempt::begin(&live, key, site, mode).await.map(|one| StrictNodes::Single(one.delayed(delay)))
         }
-        keys => SetAttempt::begin(&live, keys, mode).await.map(|set| Nodes::Set(set.delayed(delay))),
+        keys => SetAttempt::begin(&live, keys, mode).await.map(|set| StrictNodes::Set(set.delayed(delay))),
     };
     let nodes = match begun {
         Ok(nodes) => nodes,
@@ -77,52 +77,52 @@ pub async fn serve<L: Link>(live: Rc<Live<L>>, request: StrictRequest) {
             live.metrics.lock_granted(live.clock.now().since(asked));
             let (over, ended) = oneshot::channel();
             let evidence = grant.evidence.clone();
-            if caller.tell(Ok(Granted { grant, over })).is_ok() {
+            if caller.tell(Ok(StrictGrant { grant, over })).is_ok() {
                 live.metrics.tenure_ended(nodes.hold(&live, &evidence, ended).await);
             } else {
                 // The grant came back unused, so nothing was sent under it.
                 nodes.all_known();
             }
         }
-        Some(Err(Stop::CallerGone)) => debug!("caller gone while waiting for its lock"),
-        Some(Err(Stop::NotGranted(why))) => drop(caller.tell(Err(why))),
-        None => drop(caller.tell(Err(NotGranted::Service(FAILED.into())))),
+        Some(Err(LockAttemptError::CallerGone)) => debug!("caller gone while waiting for its lock"),
+        Some(Err(LockAttemptError::NotGranted(why))) => drop(caller.tell(Err(why))),
+        None => drop(caller.tell(Err(GrantError::Service(FAILED.into())))),
     }
     while caught(nodes.clear()).await.is_none() {
-        sleep(PAUSE).await;
+        sleep(REFUSED_PAUSE).await;
     }
     drop(places);
 }
 
 /// An attempt at a permit of one key.
-async fn of_permits<L: Link>(
-    live: &Rc<Live<L>>,
+async fn of_permits<L: ZkClient>(
+    live: &Rc<ActiveSession<L>>,
     keys: &[(ResourceKey, LockSite)],
     mode: Mode,
     delay: Option<Duration>,
-) -> Result<Semaphore<L>, NotGranted> {
+) -> Result<SemaphoreAttempt<L>, GrantError> {
     match (keys, mode, delay) {
         ([(key, LockSite::Semaphore { permits })], Mode::Exclusive, None) => {
-            Semaphore::begin(live, key, *permits).await
+            SemaphoreAttempt::begin(live, key, *permits).await
         }
         // No policy can ask for this.
-        _ => Err(NotGranted::Service("permits are exclusive, of one key alone, and without a delay".into())),
+        _ => Err(GrantError::Service("permits are exclusive, of one key alone, and without a delay".into())),
     }
 }
 
-enum Nodes<L: Link> {
-    One(Attempt<L>),
-    Permit(Semaphore<L>),
+enum StrictNodes<L: ZkClient> {
+    Single(Attempt<L>),
+    Permit(SemaphoreAttempt<L>),
     Set(SetAttempt<L>),
-    Shared(ExclusiveNode<L>),
+    ExclusiveNode(ExclusiveNode<L>),
 }
 
-impl<L: Link> Nodes<L> {
-    async fn acquire(&self, caller: &mut Asker) -> Result<Grant, Stop> {
+impl<L: ZkClient> StrictNodes<L> {
+    async fn acquire(&self, caller: &mut StrictWaiter) -> Result<Grant, LockAttemptError> {
         match self {
-            Self::One(attempt) => attempt.acquire(caller).await,
+            Self::Single(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
-            Self::Shared(attempt) => attempt.acquire(caller).await,
+            Self::ExclusiveNode(attempt) => attempt.acquire(caller).await,
             Self::Permit(attempt) => attempt.acquire(caller).await,
         }
     }
@@ -130,25 +130,30 @@ impl<L: Link> Nodes<L> {
     /// All requests that were sent under the nodes are over.
     fn all_known(&self) {
         match self {
-            Self::One(attempt) => attempt.all_known(),
+            Self::Single(attempt) => attempt.all_known(),
             Self::Set(attempt) => attempt.all_known(),
             // These locks keep no grant record.
-            Self::Shared(_) | Self::Permit(_) => {}
+            Self::ExclusiveNode(_) | Self::Permit(_) => {}
         }
     }
 
     async fn clear(&self) {
         match self {
-            Self::One(attempt) => attempt.clear().await,
+            Self::Single(attempt) => attempt.clear().await,
             Self::Set(attempt) => attempt.clear().await,
-            Self::Shared(attempt) => attempt.clear().await,
+            Self::ExclusiveNode(attempt) => attempt.clear().await,
             Self::Permit(attempt) => attempt.clear().await,
         }
     }
 
     /// Waits until the holder has `ended`, and returns the cause. It goes on after the end of the session and after a
     /// panic: while the holder works, the session must not be closed, because that would hand the key on.
-    async fn hold(&self, live: &Live<L>, evidence: &Evidence, ended: oneshot::Receiver<bool>) -> Cause {
+    async fn hold(
+        &self,
+        live: &ActiveSession<L>,
+        evidence: &LockValidity,
+        ended: oneshot::Receiver<bool>,
+    ) -> EndCause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
             warn!(path = live.paths.shown(path), "lock node removed by somebody else");
@@ -159,7 +164,7 @@ impl<L: Link> Nodes<L> {
             loop {
                 match caught(self.watch_own(&gone)).await {
                     Some(never) => match never {},
-                    None => sleep(PAUSE).await,
+                    None => sleep(REFUSED_PAUSE).await,
                 }
             }
         };
@@ -171,20 +176,20 @@ impl<L: Link> Nodes<L> {
             self.all_known();
         }
         match known {
-            _ if taken.get() => Cause::TakenAway,
-            _ if live.over.is_cancelled() => Cause::Session,
-            true => Cause::Request,
-            false => Cause::Retired,
+            _ if taken.get() => EndCause::TakenAway,
+            _ if live.over.is_cancelled() => EndCause::Session,
+            true => EndCause::Request,
+            false => EndCause::Retired,
         }
     }
 
     /// Tells when a stranger has removed a node of ours. Most requests are over before the first watch is set.
     async fn watch_own(&self, gone: &impl Fn(&str)) -> std::convert::Infallible {
-        sleep(LONG).await;
+        sleep(WATCH_AFTER).await;
         let candidates = match self {
-            Self::One(attempt) => std::slice::from_ref(&attempt.candidate),
+            Self::Single(attempt) => std::slice::from_ref(&attempt.candidate),
             Self::Set(attempt) => attempt.candidates(),
-            Self::Shared(attempt) => {
+            Self::ExclusiveNode(attempt) => {
                 attempt.watch_own(gone).await;
                 return std::future::pending().await;
             }
@@ -200,20 +205,20 @@ impl<L: Link> Nodes<L> {
 }
 
 /// A tenure that lasts longer watches its own node, because everybody who may write the parent can delete it.
-const LONG: Duration = Duration::from_millis(50);
+const WATCH_AFTER: Duration = Duration::from_millis(50);
 
 /// One request, waiting.
-struct Asker {
+struct StrictWaiter {
     /// `None` once it was answered.
-    answer: Option<oneshot::Sender<Result<Granted, NotGranted>>>,
+    answer: Option<oneshot::Sender<Result<StrictGrant, GrantError>>>,
     waits: bool,
-    ahead: Arc<Ahead>,
+    ahead: Arc<WaitProgress>,
     clock: SharedClock,
 }
 
-impl Asker {
+impl StrictWaiter {
     /// Sends the answer; an error returns it, if the caller has gone.
-    fn tell(&mut self, told: Result<Granted, NotGranted>) -> Result<(), Result<Granted, NotGranted>> {
+    fn tell(&mut self, told: Result<StrictGrant, GrantError>) -> Result<(), Result<StrictGrant, GrantError>> {
         match self.answer.take() {
             Some(answer) => answer.send(told),
             None => Err(told),
@@ -221,7 +226,7 @@ impl Asker {
     }
 }
 
-impl Caller for Asker {
+impl AttemptObserver for StrictWaiter {
     fn is_gone(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -232,21 +237,21 @@ impl Caller for Asker {
         }
     }
 
-    fn behind(&mut self) -> Result<(), Stop> {
+    fn behind(&mut self) -> Result<(), LockAttemptError> {
         self.ahead.holder();
-        if self.waits { Ok(()) } else { Err(NotGranted::Locked.into()) }
+        if self.waits { Ok(()) } else { Err(GrantError::Locked.into()) }
     }
 
     fn stands_behind(&mut self, nodes: usize) {
         self.ahead.stands_behind(nodes);
     }
 
-    fn rests(&mut self, until: Boot) {
+    fn rests(&mut self, until: BootInstant) {
         self.ahead.delay(until);
         if !self.waits {
             let rest = until.since(self.clock.now());
             // The attempt goes on without its caller.
-            drop(self.tell(Err(NotGranted::Delayed(rest))));
+            drop(self.tell(Err(GrantError::Delayed(rest))));
         }
     }
 }

@@ -4,39 +4,39 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 use super::{
-    keeper::Keeper,
-    roll::Request,
-    slot::{Looked, Slot},
-    tenured::Glimpse,
+    keeper::LockManager,
+    roll::StrictEntry,
+    slot::{KeySlot, SlotSnapshot},
+    tenured::HeldLockView,
 };
 use crate::recipe::grant::Grant;
 
 /// One key that somebody here holds or wants.
 #[derive(Debug, Clone)]
-pub struct Lock {
+pub struct ListedLock {
     pub key: ResourceKey,
     /// One tenure, or several that share the key.
-    pub held: Vec<HeldTenure>,
+    pub held: Vec<HeldLockInfo>,
     /// The waiting requests in their order; only the first of very many.
-    pub line: Vec<Waiter>,
+    pub line: Vec<WaiterInfo>,
     pub waiting: usize,
-    pub why: Option<Why>,
+    pub why: Option<WaitReason>,
     /// What is left of a delay, after a holder that left without saying that its requests are over.
     pub rest: Option<Duration>,
 }
 
 /// A tenure of ours.
 #[derive(Debug, Clone)]
-pub struct HeldTenure {
+pub struct HeldLockInfo {
     /// The route of the request that was started last.
     pub route: Option<Arc<str>>,
     pub mode: Mode,
     /// The token of the last dispatch.
     pub token: Option<Token>,
-    pub keeping: Keeping,
+    pub keeping: NodeLifetime,
     pub since: Duration,
     pub in_flight: u32,
     /// Whether a contender waits that cannot hold beside it.
@@ -51,7 +51,7 @@ pub struct HeldTenure {
 
 /// How long the lock node is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeping {
+pub enum NodeLifetime {
     /// For the next requests, too.
     Cached,
     /// For one request.
@@ -60,7 +60,7 @@ pub enum Keeping {
 
 /// A request that waits.
 #[derive(Debug, Clone)]
-pub struct Waiter {
+pub struct WaiterInfo {
     pub route: Arc<str>,
     pub mode: Mode,
     pub since: Duration,
@@ -68,7 +68,7 @@ pub struct Waiter {
 
 /// Why somebody waits, as far as this gateway knows by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum WaitReason {
     /// Requests of this gateway are at work under the key.
     HeldHere,
     /// The lock is ours and nothing runs; it is being handed over, or its session is not proven.
@@ -82,12 +82,12 @@ pub enum Why {
 }
 
 /// Waiters of one key that are shown.
-const LINE: usize = 20;
+const MAX_WAITERS: usize = 20;
 
 /// Some of the locks of a gateway.
 #[derive(Debug, Clone)]
-pub struct Survey {
-    pub locks: Vec<Lock>,
+pub struct LockListing {
+    pub locks: Vec<ListedLock>,
     /// Whether there are more after the last one.
     pub more: bool,
     /// Held keys, counting also those that are not shown.
@@ -99,36 +99,36 @@ pub struct Survey {
 
 /// Which locks are wanted.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Select<'a> {
+pub struct ListFilter<'a> {
     /// Only keys behind this one.
     pub after: Option<&'a ResourceKey>,
     /// Only those that somebody waits for.
     pub wanted: bool,
     pub limit: usize,
-    pub order: Order,
+    pub order: ListOrder,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum ListOrder {
     #[default]
     Key,
     /// First the locks that requests wait for, then those with work under them; in each group the longest first.
     Interest,
 }
 
-impl Keeper {
+impl LockManager {
     /// The first of the locks that are asked for.
-    pub fn survey(&self, select: Select<'_>) -> Survey {
-        let by_key = Select { limit: usize::MAX, ..select };
+    pub fn survey(&self, select: ListFilter<'_>) -> LockListing {
+        let by_key = ListFilter { limit: usize::MAX, ..select };
         match select.order {
-            Order::Key => self.walk(select),
-            Order::Interest => self.walk(by_key).most_interesting(select.limit),
+            ListOrder::Key => self.walk(select),
+            ListOrder::Interest => self.walk(by_key).most_interesting(select.limit),
         }
     }
 
-    fn walk(&self, select: Select<'_>) -> Survey {
+    fn walk(&self, select: ListFilter<'_>) -> LockListing {
         let now = self.clock.now();
-        let mut survey = Survey { locks: Vec::new(), more: false, held: 0, waiting: 0, wanted: 0 };
+        let mut survey = LockListing { locks: Vec::new(), more: false, held: 0, waiting: 0, wanted: 0 };
         let mut strict = by_key(&self.roll.all());
         let mut slots = self.table.slots(None);
         slots.sort_unstable_by(|one, other| one.key.cmp(&other.key));
@@ -147,17 +147,17 @@ impl Keeper {
     }
 
     /// One key; `None` when nobody here holds or wants it.
-    pub fn look_at(&self, key: &ResourceKey) -> Option<Lock> {
+    pub fn look_at(&self, key: &ResourceKey) -> Option<ListedLock> {
         let requests: Vec<_> =
             self.roll.all().into_iter().filter(|request| request.keys.contains(key)).collect();
         let slot = self.table.slot(key);
         (slot.is_some() || !requests.is_empty())
-            .then(|| Lock::of(key.clone(), slot.as_deref(), &requests, self.clock.now()))
+            .then(|| ListedLock::of(key.clone(), slot.as_deref(), &requests, self.clock.now()))
     }
 }
 
-fn by_key(requests: &[Arc<Request>]) -> BTreeMap<ResourceKey, Vec<Arc<Request>>> {
-    let mut keys: BTreeMap<ResourceKey, Vec<Arc<Request>>> = BTreeMap::new();
+fn by_key(requests: &[Arc<StrictEntry>]) -> BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> {
+    let mut keys: BTreeMap<ResourceKey, Vec<Arc<StrictEntry>>> = BTreeMap::new();
     for request in requests {
         for key in &request.keys {
             keys.entry(key.clone()).or_default().push(request.clone());
@@ -166,9 +166,9 @@ fn by_key(requests: &[Arc<Request>]) -> BTreeMap<ResourceKey, Vec<Arc<Request>>>
     keys
 }
 
-impl Survey {
+impl LockListing {
     fn most_interesting(mut self, limit: usize) -> Self {
-        let interest = |lock: &Lock| {
+        let interest = |lock: &ListedLock| {
             let held = lock.held.iter().map(|held| (held.in_flight > 0, held.since)).max();
             std::cmp::Reverse((lock.line.first().map(|first| first.since), held))
         };
@@ -181,12 +181,12 @@ impl Survey {
     fn count(
         &mut self,
         key: &ResourceKey,
-        slot: Option<&Slot>,
-        requests: &[Arc<Request>],
-        select: Select<'_>,
-        now: Boot,
+        slot: Option<&KeySlot>,
+        requests: &[Arc<StrictEntry>],
+        select: ListFilter<'_>,
+        now: BootInstant,
     ) {
-        let lock = Lock::of(key.clone(), slot, requests, now);
+        let lock = ListedLock::of(key.clone(), slot, requests, now);
         self.held += usize::from(!lock.held.is_empty());
         self.waiting += lock.waiting;
         self.wanted += usize::from(lock.waiting > 0);
@@ -200,8 +200,8 @@ impl Survey {
     }
 }
 
-impl Lock {
-    fn of(key: ResourceKey, slot: Option<&Slot>, requests: &[Arc<Request>], now: Boot) -> Self {
+impl ListedLock {
+    fn of(key: ResourceKey, slot: Option<&KeySlot>, requests: &[Arc<StrictEntry>], now: BootInstant) -> Self {
         let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None, rest: None };
         let mut elsewhere = false;
         if let Some(slot) = slot {
@@ -211,39 +211,39 @@ impl Lock {
             lock.strict(request, now, &mut elsewhere);
         }
         lock.line.sort_by_key(|waiter| std::cmp::Reverse(waiter.since));
-        lock.line.truncate(LINE);
+        lock.line.truncate(MAX_WAITERS);
         lock.why = (lock.waiting > 0).then(|| {
             if lock.held.iter().any(|held| held.in_flight > 0) {
-                Why::HeldHere
+                WaitReason::HeldHere
             } else if !lock.held.is_empty() {
-                Why::HandingOver
+                WaitReason::HandingOver
             } else if lock.rest.is_some() {
-                Why::Delay
+                WaitReason::Delay
             } else if elsewhere {
-                Why::HeldElsewhere
+                WaitReason::HeldElsewhere
             } else {
-                Why::Asking
+                WaitReason::Asking
             }
         });
         lock
     }
 
-    fn cached(&mut self, looked: Looked<'_>, now: Boot, elsewhere: &mut bool) {
+    fn cached(&mut self, looked: SlotSnapshot<'_>, now: BootInstant, elsewhere: &mut bool) {
         self.waiting += looked.waiting.len();
-        self.line.extend(looked.waiting.take(LINE).map(|(mode, since, route)| Waiter {
+        self.line.extend(looked.waiting.take(MAX_WAITERS).map(|(mode, since, route)| WaiterInfo {
             route: route.clone(),
             mode,
             since: now.since(since),
         }));
         *elsewhere |= looked.elsewhere;
         self.rest = self.rest.max(looked.rest);
-        if let Some(Glimpse { credentials, mode, granted, in_flight, dispatched, contended, closed }) =
+        if let Some(HeldLockView { credentials, mode, granted, in_flight, dispatched, contended, closed }) =
             looked.held
         {
-            self.held.push(HeldTenure {
+            self.held.push(HeldLockInfo {
                 route: looked.route.cloned(),
                 token: token(credentials, dispatched),
-                keeping: Keeping::Cached,
+                keeping: NodeLifetime::Cached,
                 since: now.since(granted),
                 proven: credentials.evidence.holds(now),
                 nodes: credentials.nodes.clone(),
@@ -255,19 +255,19 @@ impl Lock {
         }
     }
 
-    fn strict(&mut self, request: &Request, now: Boot, elsewhere: &mut bool) {
+    fn strict(&mut self, request: &StrictEntry, now: BootInstant, elsewhere: &mut bool) {
         let Some((grant, since)) = request.granted.get() else {
             self.waiting += 1;
             *elsewhere |= request.asking.ahead.is_anything();
             self.rest = self.rest.max(request.asking.ahead.rest(now));
             let since = now.since(request.asking.asked);
-            return self.line.push(Waiter { route: request.route.clone(), mode: request.mode, since });
+            return self.line.push(WaiterInfo { route: request.route.clone(), mode: request.mode, since });
         };
-        self.held.push(HeldTenure {
+        self.held.push(HeldLockInfo {
             route: Some(request.route.clone()),
             mode: request.mode,
             token: token(grant, request.dispatched()),
-            keeping: Keeping::Strict,
+            keeping: NodeLifetime::Strict,
             since: now.since(*since),
             in_flight: 1,
             contended: false,

@@ -3,17 +3,17 @@
 use std::{cell::Cell, fmt, sync::Arc};
 
 use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
-use fencegate_process::clock::Permission;
+use fencegate_process::clock::SendPermission;
 
-use super::chain::NotInside;
+use super::chain::CallbackError;
 use crate::recipe::grant::Grant;
-use crate::session::evidence::Evidence;
+use crate::session::evidence::LockValidity;
 
 /// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and say with
 /// [`Tenure::known`] that nothing goes on upstream. Without that call nothing is ever dispatched under the same lock
 /// node again.
 #[derive(Debug)]
-pub struct Tenure {
+pub struct GrantGuard {
     grant: Grant,
     /// G of this request's first dispatch, which names the request to the lock.
     first: u32,
@@ -22,13 +22,13 @@ pub struct Tenure {
     /// Whether that G was given out in a dispatch.
     dispatched: Cell<bool>,
     known: Cell<bool>,
-    kept: Kept,
-    lock: Arc<dyn Shared>,
+    kept: NodeRetention,
+    lock: Arc<dyn SharedLock>,
 }
 
 /// A lock that several requests use: one after the other, together, or one inside the other. The G of its first
 /// dispatch names each request.
-pub(super) trait Shared: fmt::Debug + Send + Sync {
+pub(super) trait SharedLock: fmt::Debug + Send + Sync {
     /// Whether a started request may be sent for the first time.
     fn may_begin(&self) -> bool {
         true
@@ -38,7 +38,7 @@ pub(super) trait Shared: fmt::Debug + Send + Sync {
     fn next_number(&self, first: u32) -> Option<u32>;
 
     /// Starts a callback inside the dispatch that has called it. Returns also the mode in which the lock is held.
-    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(Tenure, Mode), NotInside>;
+    fn call(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError>;
 
     /// Nothing is started under it any more.
     fn retire(&self);
@@ -49,7 +49,7 @@ pub(super) trait Shared: fmt::Debug + Send + Sync {
 
 /// Whether the lock node is kept after the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum NodeRetention {
     /// It is for this request and its callbacks only.
     Never,
     /// Others may use it after us.
@@ -60,21 +60,21 @@ enum Kept {
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     pub token: Token,
-    pub evidence: Arc<dyn Permission>,
+    pub evidence: Arc<dyn SendPermission>,
 }
 
-impl Tenure {
+impl GrantGuard {
     /// A tenure whose lock node is not kept after its request. `first`: G of the first dispatch, already counted.
-    pub(super) fn of_node(grant: Grant, first: u32, lock: Arc<dyn Shared>) -> Self {
-        Self::new(grant, first, Kept::Never, lock)
+    pub(super) fn of_node(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+        Self::new(grant, first, NodeRetention::Never, lock)
     }
 
     /// A tenure whose lock node is kept for later requests.
-    pub(super) fn of_shared(grant: Grant, first: u32, lock: Arc<dyn Shared>) -> Self {
-        Self::new(grant, first, Kept::ForOthers, lock)
+    pub(super) fn of_shared(grant: Grant, first: u32, lock: Arc<dyn SharedLock>) -> Self {
+        Self::new(grant, first, NodeRetention::ForOthers, lock)
     }
 
-    fn new(grant: Grant, first: u32, kept: Kept, lock: Arc<dyn Shared>) -> Self {
+    fn new(grant: Grant, first: u32, kept: NodeRetention, lock: Arc<dyn SharedLock>) -> Self {
         let (dispatched, known) = (Cell::new(false), Cell::new(false));
         Self { grant, first, number: Cell::new(first), dispatched, known, kept, lock }
     }
@@ -124,11 +124,11 @@ impl Tenure {
         self.lock.retire();
     }
 
-    pub fn evidence(&self) -> &Evidence {
+    pub fn evidence(&self) -> &LockValidity {
         &self.grant.evidence
     }
 
-    pub(super) fn shared_evidence(&self) -> Arc<Evidence> {
+    pub(super) fn shared_evidence(&self) -> Arc<LockValidity> {
         self.grant.evidence.clone()
     }
 
@@ -138,13 +138,13 @@ impl Tenure {
     }
 
     /// The evidence, for the code that writes bytes under it.
-    pub fn permission(&self) -> &dyn Permission {
+    pub fn permission(&self) -> &dyn SendPermission {
         &*self.grant.evidence
     }
 
     /// Whether another request of this gateway has used the tenure before.
     pub fn follows_another(&self) -> bool {
-        self.kept == Kept::ForOthers && self.number.get() > 1
+        self.kept == NodeRetention::ForOthers && self.number.get() > 1
     }
 
     /// Whether another holder was before us in line.
@@ -153,7 +153,7 @@ impl Tenure {
     }
 }
 
-impl Drop for Tenure {
+impl Drop for GrantGuard {
     fn drop(&mut self) {
         let known = self.known.get() || !self.dispatched.get();
         self.lock.clone().ended(self.first, known);

@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-use fencegate_policies::plan::{Caching, Mode};
-use fencegate_process::clock::Boot;
+use fencegate_policies::plan::{CachedHold, Mode};
+use fencegate_process::clock::BootInstant;
 
 use super::{
-    chain::{Chains, NotInside},
-    ended::Cause,
+    chain::{CallChains, CallbackError},
+    ended::EndCause,
 };
 
 /// A held lock.
 #[derive(Debug)]
-pub(super) struct Tenured<C> {
+pub(super) struct HeldLock<C> {
     pub(super) credentials: C,
     pub(super) mode: Mode,
-    pub(super) rules: Caching,
-    pub(super) granted: Boot,
+    pub(super) rules: CachedHold,
+    pub(super) granted: BootInstant,
     pub(super) in_flight: u32,
-    chains: Chains,
+    chains: CallChains,
     /// G of the last dispatch.
     pub(super) dispatched: u32,
     /// Set while a contender waits that cannot hold beside us: since when, and after how many dispatches.
-    pub(super) contended: Option<(Boot, u32)>,
-    pub(super) idle_since: Boot,
+    pub(super) contended: Option<(BootInstant, u32)>,
+    pub(super) idle_since: BootInstant,
     /// Why nothing more is started under it.
-    pub(super) closed: Option<Cause>,
+    pub(super) closed: Option<EndCause>,
     /// Whether all outcomes so far are known.
     pub(super) known: bool,
     /// How long an idle tenure waits before it ends for a contender elsewhere.
@@ -34,10 +34,10 @@ pub(super) struct Tenured<C> {
 
 /// A tenure, for whoever looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Glimpse<'a, C> {
+pub struct HeldLockView<'a, C> {
     pub credentials: &'a C,
     pub mode: Mode,
-    pub granted: Boot,
+    pub granted: BootInstant,
     pub in_flight: u32,
     /// G of the last dispatch.
     pub dispatched: u32,
@@ -55,16 +55,22 @@ const LAST_DISPATCH: u32 = u32::MAX - 1024;
 /// long enough for a busy machine, and short compared with the time for which an idle tenure lingers.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
 
-impl<C> Tenured<C> {
+impl<C> HeldLock<C> {
     /// Just granted. `reached`: contenders elsewhere may send their requests here instead of waiting.
-    pub(super) fn new(credentials: C, mode: Mode, rules: Caching, reached: bool, now: Boot) -> Self {
+    pub(super) fn new(
+        credentials: C,
+        mode: Mode,
+        rules: CachedHold,
+        reached: bool,
+        now: BootInstant,
+    ) -> Self {
         Self {
             credentials,
             mode,
             rules,
             granted: now,
             in_flight: 0,
-            chains: Chains::default(),
+            chains: CallChains::default(),
             dispatched: 0,
             contended: None,
             idle_since: now,
@@ -84,15 +90,15 @@ impl<C> Tenured<C> {
 
     /// Starts a callback inside the dispatch with this number. Returns its G. It starts even if the tenure is about to
     /// be given up, because its caller keeps the tenure and waits for it.
-    pub(super) fn call(&mut self, number: u32, mode: Mode) -> Result<u32, NotInside> {
+    pub(super) fn call(&mut self, number: u32, mode: Mode) -> Result<u32, CallbackError> {
         if self.closed.is_some() {
-            return Err(NotInside::Over);
+            return Err(CallbackError::Closed);
         }
         let caller = self.chains.caller(number)?;
         if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
-            return Err(NotInside::Upgrade);
+            return Err(CallbackError::Upgrade);
         }
-        let first = self.next_number().ok_or(NotInside::Over)?;
+        let first = self.next_number().ok_or(CallbackError::Closed)?;
         self.in_flight += 1;
         self.chains.call(caller, first);
         Ok(first)
@@ -106,7 +112,7 @@ impl<C> Tenured<C> {
     }
 
     /// A request in flight is over.
-    pub(super) fn ended(&mut self, first: u32, now: Boot) {
+    pub(super) fn ended(&mut self, first: u32, now: BootInstant) {
         self.in_flight -= 1;
         self.chains.end(first);
         debug_assert_eq!(self.chains.are_over(), self.in_flight == 0, "each of them is in one chain");
@@ -123,8 +129,8 @@ impl<C> Tenured<C> {
         Some(self.dispatched)
     }
 
-    pub(super) fn glimpse(&self) -> Glimpse<'_, C> {
-        Glimpse {
+    pub(super) fn glimpse(&self) -> HeldLockView<'_, C> {
+        HeldLockView {
             credentials: &self.credentials,
             mode: self.mode,
             granted: self.granted,
@@ -136,7 +142,7 @@ impl<C> Tenured<C> {
     }
 
     /// Whether nothing more is started under it.
-    pub(super) fn is_over(&self, now: Boot) -> bool {
+    pub(super) fn is_over(&self, now: BootInstant) -> bool {
         let used_up = self.contended.is_some_and(|(since, dispatched)| {
             self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
         });
@@ -144,21 +150,21 @@ impl<C> Tenured<C> {
     }
 
     /// Whether a contender elsewhere really waits, and not only to learn who holds.
-    pub(super) fn is_wanted_elsewhere(&self, now: Boot) -> bool {
+    pub(super) fn is_wanted_elsewhere(&self, now: BootInstant) -> bool {
         self.contended.is_some_and(|(since, _)| now.since(since) >= self.grace)
     }
 
-    pub(super) fn is_old(&self, now: Boot) -> bool {
+    pub(super) fn is_old(&self, now: BootInstant) -> bool {
         now.since(self.granted) >= self.rules.max_tenure || self.dispatched >= LAST_DISPATCH
     }
 
     /// Why it ends now.
-    pub(super) fn cause(&self, now: Boot) -> Cause {
+    pub(super) fn cause(&self, now: BootInstant) -> EndCause {
         match self.closed {
             Some(cause) => cause,
-            None if self.contended.is_some() => Cause::Contended,
-            None if self.is_old(now) => Cause::Limit,
-            None => Cause::Idle,
+            None if self.contended.is_some() => EndCause::Contended,
+            None if self.is_old(now) => EndCause::Limit,
+            None => EndCause::Idle,
         }
     }
 }

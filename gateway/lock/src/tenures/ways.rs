@@ -7,50 +7,50 @@ use std::{
 };
 
 use fencegate_policies::key::ResourceKey;
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use crate::reach::Way;
+use crate::reach::HolderRoute;
 
 /// The ways of all keys, in shards so that workers seldom meet.
 #[derive(Debug, Default)]
-pub struct Ways {
-    shards: [Mutex<HashMap<ResourceKey, Known>>; SHARDS],
+pub struct HolderCache {
+    shards: [Mutex<HashMap<ResourceKey, CachedRoute>>; SHARDS],
     /// Ways from which no answer came, with the time; the oldest first.
-    shut: Mutex<VecDeque<(Way, Boot)>>,
+    shut: Mutex<VecDeque<(HolderRoute, BootInstant)>>,
 }
 
 #[derive(Debug)]
-struct Known {
-    way: Way,
+struct CachedRoute {
+    way: HolderRoute,
     /// When ZooKeeper named it, or an answer last came from there.
-    good: Boot,
+    good: BootInstant,
 }
 
 const SHARDS: usize = 16;
 
 /// Keys per shard. Further keys are looked up in ZooKeeper each time.
-const MOST: usize = 1024;
+const MAX_KEYS_PER_SHARD: usize = 1024;
 
 /// How long a way is used after the last answer. That is longer than a tenure lingers by default, so a key in use is
 /// asked for again before.
 ///
 /// Answers count, not questions. A frozen gateway takes requests and answers none; its peers have to ask ZooKeeper
 /// again, to find the next holder.
-const GOOD_FOR: Duration = Duration::from_secs(1);
+const ROUTE_TTL: Duration = Duration::from_secs(1);
 
 /// The most shut ways that are remembered. Each start of a gateway makes a new way, but there are fewer gateways than
 /// this.
-const MOST_SHUT: usize = 64;
+const MAX_UNREACHABLE: usize = 64;
 
 /// About as long as the session of a dead gateway lasts. A living gateway that cannot be reached only gets fewer
 /// requests from others.
-const SHUT_FOR: Duration = Duration::from_secs(5);
+const UNREACHABLE_TTL: Duration = Duration::from_secs(5);
 
-impl Ways {
-    pub fn find(&self, key: &ResourceKey, now: Boot) -> Option<Way> {
+impl HolderCache {
+    pub fn find(&self, key: &ResourceKey, now: BootInstant) -> Option<HolderRoute> {
         let mut shard = self.shard(key);
         let known = shard.get(key)?;
-        if now.since(known.good) >= GOOD_FOR {
+        if now.since(known.good) >= ROUTE_TTL {
             shard.remove(key);
             return None;
         }
@@ -58,18 +58,18 @@ impl Ways {
     }
 
     /// ZooKeeper names it, or an answer came from there.
-    pub fn learn(&self, key: &ResourceKey, way: &Way, now: Boot) {
+    pub fn learn(&self, key: &ResourceKey, way: &HolderRoute, now: BootInstant) {
         let mut shard = self.shard(key);
-        if shard.len() >= MOST && !shard.contains_key(key) {
-            shard.retain(|_, known| now.since(known.good) < GOOD_FOR);
+        if shard.len() >= MAX_KEYS_PER_SHARD && !shard.contains_key(key) {
+            shard.retain(|_, known| now.since(known.good) < ROUTE_TTL);
         }
-        if shard.len() < MOST || shard.contains_key(key) {
-            shard.insert(key.clone(), Known { way: way.clone(), good: now });
+        if shard.len() < MAX_KEYS_PER_SHARD || shard.contains_key(key) {
+            shard.insert(key.clone(), CachedRoute { way: way.clone(), good: now });
         }
     }
 
     /// The way is of no use. A newer way of the key stays.
-    pub fn forget(&self, key: &ResourceKey, way: &Way) {
+    pub fn forget(&self, key: &ResourceKey, way: &HolderRoute) {
         let mut shard = self.shard(key);
         if shard.get(key).is_some_and(|known| known.way == *way) {
             shard.remove(key);
@@ -78,10 +78,10 @@ impl Ways {
 
     /// No gateway answers there, so no request is sent that way for a while, whatever ZooKeeper says. A dead gateway
     /// keeps its keys until its session is over, and each request would find that out anew.
-    pub fn shut(&self, way: &Way, now: Boot) {
+    pub fn shut(&self, way: &HolderRoute, now: BootInstant) {
         let mut shut = unpoisoned(&self.shut);
-        shut.retain(|(known, since)| known != way && now.since(*since) < SHUT_FOR);
-        if shut.len() >= MOST_SHUT {
+        shut.retain(|(known, since)| known != way && now.since(*since) < UNREACHABLE_TTL);
+        if shut.len() >= MAX_UNREACHABLE {
             shut.pop_front();
         }
         shut.push_back((way.clone(), now));
@@ -91,8 +91,10 @@ impl Ways {
         }
     }
 
-    pub fn is_shut(&self, way: &Way, now: Boot) -> bool {
-        unpoisoned(&self.shut).iter().any(|(known, since)| known == way && now.since(*since) < SHUT_FOR)
+    pub fn is_shut(&self, way: &HolderRoute, now: BootInstant) -> bool {
+        unpoisoned(&self.shut)
+            .iter()
+            .any(|(known, since)| known == way && now.since(*since) < UNREACHABLE_TTL)
     }
 
     /// The key is held here.
@@ -100,7 +102,7 @@ impl Ways {
         self.shard(key).remove(key);
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Known>> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, CachedRoute>> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
 }
@@ -115,25 +117,25 @@ mod tests {
     use fencegate_policies::key::KeyTemplate;
 
     use super::*;
-    use crate::pass::Pass;
+    use crate::pass::PeerSecret;
     use fencegate_process::randomness::SystemRandomness;
 
     fn key(name: &str) -> ResourceKey {
         KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")
     }
 
-    fn way() -> Way {
-        let pass = Pass::new(&SystemRandomness);
-        Way { gateway: "gw-2".into(), member: "gw-2-02".into(), address: "gw-2:9910".into(), pass }
+    fn way() -> HolderRoute {
+        let pass = PeerSecret::new(&SystemRandomness);
+        HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address: "gw-2:9910".into(), pass }
     }
 
-    fn millis(millis: u64) -> Boot {
-        Boot::from_nanos(millis * 1_000_000)
+    fn millis(millis: u64) -> BootInstant {
+        BootInstant::from_nanos(millis * 1_000_000)
     }
 
     #[test]
     fn a_way_is_known_until_no_answer_came_from_there_for_a_second() {
-        let (ways, key, way) = (Ways::default(), key("one"), way());
+        let (ways, key, way) = (HolderCache::default(), key("one"), way());
         ways.learn(&key, &way, millis(0));
         assert_eq!(ways.find(&key, millis(900)), Some(way.clone()));
         assert_eq!(ways.find(&key, millis(1000)), None, "asking is no answer");
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn who_finds_a_way_closed_does_not_forget_a_newer_one() {
-        let (ways, key, old, new) = (Ways::default(), key("one"), way(), way());
+        let (ways, key, old, new) = (HolderCache::default(), key("one"), way(), way());
         ways.learn(&key, &old, millis(0));
         ways.learn(&key, &new, millis(1));
         ways.forget(&key, &old);
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_way_without_an_answer_is_shut_for_all_keys_and_not_for_ever() {
-        let (ways, dead, good) = (Ways::default(), way(), way());
+        let (ways, dead, good) = (HolderCache::default(), way(), way());
         let [one, two, three] = ["one", "two", "three"].map(key);
         ways.learn(&one, &dead, millis(0));
         ways.learn(&two, &dead, millis(0));
@@ -171,16 +173,16 @@ mod tests {
 
     #[test]
     fn how_many_ways_are_known_to_be_shut_is_bounded_and_the_oldest_opens_first() {
-        let ways = Ways::default();
-        let dead: Vec<_> = (0..=MOST_SHUT).map(|_| way()).collect();
+        let ways = HolderCache::default();
+        let dead: Vec<_> = (0..=MAX_UNREACHABLE).map(|_| way()).collect();
         dead.iter().for_each(|way| ways.shut(way, millis(0)));
-        assert_eq!(dead.iter().filter(|way| ways.is_shut(way, millis(1))).count(), MOST_SHUT);
+        assert_eq!(dead.iter().filter(|way| ways.is_shut(way, millis(1))).count(), MAX_UNREACHABLE);
         assert!(!ways.is_shut(&dead[0], millis(1)));
     }
 
     #[test]
     fn a_key_that_is_held_here_leads_nowhere_else() {
-        let (ways, key) = (Ways::default(), key("one"));
+        let (ways, key) = (HolderCache::default(), key("one"));
         ways.learn(&key, &way(), millis(0));
         ways.is_here(&key);
         assert_eq!(ways.find(&key, millis(1)), None);
@@ -188,11 +190,12 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded_and_room_is_made_by_what_is_not_used() {
-        let (ways, way) = (Ways::default(), way());
-        let keys: Vec<_> = (0..2 * SHARDS * MOST).map(|number| key(&format!("key-{number}"))).collect();
+        let (ways, way) = (HolderCache::default(), way());
+        let keys: Vec<_> =
+            (0..2 * SHARDS * MAX_KEYS_PER_SHARD).map(|number| key(&format!("key-{number}"))).collect();
         let known = |now| keys.iter().filter(|key| ways.find(key, now).is_some()).count();
         keys.iter().for_each(|key| ways.learn(key, &way, millis(0)));
-        assert_eq!(known(millis(1)), SHARDS * MOST);
+        assert_eq!(known(millis(1)), SHARDS * MAX_KEYS_PER_SHARD);
         let late = key("late");
         ways.learn(&late, &way, millis(2));
         assert_eq!(ways.find(&late, millis(3)), None, "no room");

@@ -8,11 +8,11 @@ use fencegate_policies::{
     plan::{Hold, LockSite, Mode},
 };
 
-use super::occupancy::Capacity;
+use super::occupancy::CapacityLimits;
 
 /// What a request wants.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct LockRequest<'a> {
     /// Sorted, without doubles, at least one.
     pub keys: &'a [ResourceKey],
     /// The lock site of each key, in their order; empty if all are native.
@@ -24,7 +24,7 @@ pub struct Wish<'a> {
     /// Requests of this gateway that may wait behind the holder.
     pub queue: usize,
     /// Where it waits; used only for a single cached key.
-    pub waits: Waits,
+    pub waits: WaitPlace,
     /// For keys where nobody compares tokens: how long a request may go on after its holder is gone. If the last holder
     /// left without saying that its requests are over, the next one waits this long. All wishes for a key must have the
     /// same delay.
@@ -33,7 +33,7 @@ pub struct Wish<'a> {
     pub route: &'a Arc<str>,
 }
 
-impl Wish<'_> {
+impl LockRequest<'_> {
     pub(super) fn site(&self, key: usize) -> LockSite {
         self.sites.get(key).cloned().unwrap_or_default()
     }
@@ -44,9 +44,9 @@ impl Wish<'_> {
     }
 
     /// Requests of this gateway that may hold each key, and wait for it.
-    pub(super) fn capacity(&self) -> Capacity {
+    pub(super) fn capacity(&self) -> CapacityLimits {
         let hold = self.permits().map_or(1, |permits| usize::from(permits.count()));
-        Capacity { hold, wait: self.queue }
+        CapacityLimits { hold, wait: self.queue }
     }
 
     pub(super) fn locks(&self) -> Vec<(ResourceKey, LockSite)> {
@@ -56,7 +56,7 @@ impl Wish<'_> {
 
 /// Where a request may wait for a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Waits {
+pub enum WaitPlace {
     #[default]
     Here,
     /// Here, or at the gateway that keeps the key: the request may be sent on.

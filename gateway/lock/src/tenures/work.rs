@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{slot::Slot, strict::StrictRequest};
-use crate::once::Admission;
-use crate::tenures::question::Question;
+use super::{slot::KeySlot, strict::StrictRequest};
+use crate::once::AdmissionRequest;
+use crate::tenures::question::AdminQuery;
 
 /// What a worker asks of a session.
-pub enum Work {
+pub enum SessionCommand {
     /// The lock of one key or of several, for one request only.
-    Strict(StrictRequest),
+    AcquireStrict(StrictRequest),
     /// A key that requests wait for, and that has no task yet.
-    Attend(Arc<Slot>),
+    ServeKey(Arc<KeySlot>),
     /// An operation that has to be recorded before it is sent.
-    Once(Box<Admission>),
+    AdmitOperation(Box<AdmissionRequest>),
     /// A question or a command of an operator.
-    Ask(Question),
+    Query(AdminQuery),
 }

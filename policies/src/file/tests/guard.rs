@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::{GUARD, MINIMAL, PAYMENTS};
 use crate::{
     diagnose::Code,
-    file::{Kind, Loaded, kind, load, load_guard},
+    file::{FileKind, LoadedFile, kind, load, load_guard},
     plan::{
-        Enforce, Expiry, Guard, Level, Missing, Postgres, Probe, Store, Tls, Unmatched, UpstreamId,
-        Verification,
+        ClientTls, Enforcement, ExpiryPolicy, FencingLevel, GuardPlan, MissingToken, OutcomeProbe,
+        PostgresLocation, StoreLocation, TicketVerification, UnmatchedPolicy, UpstreamId,
     },
 };
 
-fn guard(text: &str) -> Guard {
-    let Loaded { plan, diagnostics, .. } = load_guard(text);
+fn guard(text: &str) -> GuardPlan {
+    let LoadedFile { plan, diagnostics, .. } = load_guard(text);
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
@@ -29,29 +29,32 @@ fn what_is_not_written_in_a_guards_file_has_the_documented_default() {
     let seconds = |seconds| Duration::from_secs(seconds);
     assert_eq!((guard.settle, guard.max_execution), (seconds(10), seconds(30)));
     assert_eq!((guard.send_within, guard.evict_after), (seconds(5), seconds(3600)));
-    assert_eq!((guard.missing, guard.enforce), (Missing::Refuse, Enforce::Refuse));
+    assert_eq!((guard.missing, guard.enforce), (MissingToken::Refuse, Enforcement::Refuse));
     assert!(guard.unfenced.is_empty() && guard.tickets.is_none());
     assert_eq!((guard.journal.keep, guard.journal.max_body), (seconds(86_400), 65_536));
     assert!(guard.journal.final_statuses.is_empty() && guard.journal.probe.is_none());
     let serving = guard.serving;
     assert_eq!((&*serving.listener.name, serving.admin.address.port()), ("guard", 9902));
-    assert_eq!(serving.unmatched, Unmatched::Pass(UpstreamId(0)));
+    assert_eq!(serving.unmatched, UnmatchedPolicy::Pass(UpstreamId(0)));
     assert!(serving.routes.routes().is_empty());
     let [upstream] = &serving.upstreams[..] else { panic!("one upstream") };
-    assert_eq!((&*upstream.name, upstream.fencing, upstream.direct), ("upstream", Level::Upstream, false));
+    assert_eq!(
+        (&*upstream.name, upstream.fencing, upstream.direct),
+        ("upstream", FencingLevel::Upstream, false)
+    );
     assert_eq!((upstream.response_timeout, upstream.has_fenced_routes), (seconds(15), true));
 }
 
 #[test]
 fn what_is_written_in_a_guards_file_is_in_the_plan() {
     let guard = guard(GUARD);
-    assert_eq!(guard.store, Store::Redb("/var/lib/fencegate-guard/guard.redb".into()));
+    assert_eq!(guard.store, StoreLocation::Redb("/var/lib/fencegate-guard/guard.redb".into()));
     assert_eq!((guard.settle, guard.max_execution), (Duration::from_secs(15), Duration::from_secs(25)));
     assert_eq!(guard.unfenced, ["GET", "HEAD"]);
-    let keys = Verification::PublicKeys("/etc/fencegate/ticket-keys.json".into());
+    let keys = TicketVerification::PublicKeys("/etc/fencegate/ticket-keys.json".into());
     assert_eq!(guard.tickets, Some(keys));
     assert_eq!(guard.journal.final_statuses, [501]);
-    let probe = Probe {
+    let probe = OutcomeProbe {
         path: "/v1/operations/{operation}".into(),
         done: vec![200],
         not_done: vec![404],
@@ -71,10 +74,10 @@ fn a_guards_file_can_say_it_otherwise() {
     let journal = "journal: {keep: 30days, store_body: none}\n";
     let tickets = "tickets: {jwks_url: \"http://gw-1:9901/keys?all\"}\n";
     let guard = guard(&format!("{text}{journal}{tickets}missing: observe\nenforce: observe\n"));
-    assert_eq!((guard.missing, guard.enforce), (Missing::Observe, Enforce::Observe));
+    assert_eq!((guard.missing, guard.enforce), (MissingToken::Observe, Enforcement::Observe));
     assert_eq!(guard.journal.keep, Duration::from_secs(30 * 86_400));
     assert_eq!(guard.journal.max_body, 0);
-    assert_eq!(guard.tickets, Some(Verification::Jwks("http://gw-1:9901/keys?all".into())));
+    assert_eq!(guard.tickets, Some(TicketVerification::Jwks("http://gw-1:9901/keys?all".into())));
     assert_eq!(guard.serving.upstreams[0].endpoints.len(), 2);
     assert!(guard.serving.fields.contains("x_token"));
 }
@@ -82,14 +85,14 @@ fn a_guards_file_can_say_it_otherwise() {
 #[test]
 fn a_filter_has_no_store_and_nothing_of_what_needs_one() {
     let filter = LEAST_GUARD.replace("store: {redb: /var/lib/guard.redb}", "filter: {}");
-    let Loaded { plan, diagnostics, .. } = load_guard(&filter);
+    let LoadedFile { plan, diagnostics, .. } = load_guard(&filter);
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
     let plan = plan.expect("sound");
-    assert_eq!((&plan.store, plan.clock_error), (&Store::Stateless, Duration::from_millis(500)));
+    assert_eq!((&plan.store, plan.clock_error), (&StoreLocation::Stateless, Duration::from_millis(500)));
     let exact = guard(&filter.replace("filter: {}", "filter: {clock_error: 0ms}"));
-    assert_eq!((exact.store, exact.clock_error), (Store::Stateless, Duration::ZERO));
+    assert_eq!((exact.store, exact.clock_error), (StoreLocation::Stateless, Duration::ZERO));
     for field in ["settle: 10s", "max_execution: 30s", "clock_error: 1s", "tickets: {secret_file: /b}"] {
-        let Loaded { plan, diagnostics, .. } = load_guard(&format!("{filter}{field}\n"));
+        let LoadedFile { plan, diagnostics, .. } = load_guard(&format!("{filter}{field}\n"));
         let codes: Vec<Code> = diagnostics.iter().map(|one| one.code).collect();
         assert!(plan.is_none() && codes == [Code::NoEffect], "{field}: {diagnostics:?}");
     }
@@ -104,35 +107,38 @@ fn a_guards_file_says_whether_late_requests_are_refused_behind_it() {
         let loaded = load_guard(&LEAST_GUARD.replace(endpoint, &format!("{endpoint}, {fields}")));
         loaded.plan.map(|plan| (plan.serving.upstreams[0].expiry, plan.serving.upstreams[0].direct))
     };
-    assert_eq!(with("not_after: ignored"), Some((Expiry::Ignored, false)));
-    assert_eq!(with("not_after: enforced"), Some((Expiry::Enforced, false)));
-    assert_eq!(with("not_after: enforced, direct: true"), Some((Expiry::Enforced, true)));
+    assert_eq!(with("not_after: ignored"), Some((ExpiryPolicy::Ignored, false)));
+    assert_eq!(with("not_after: enforced"), Some((ExpiryPolicy::Enforced, false)));
+    assert_eq!(with("not_after: enforced, direct: true"), Some((ExpiryPolicy::Enforced, true)));
     assert_eq!(with("direct: true"), None, "it has no effect");
 }
 
 #[test]
 fn several_guards_can_have_one_store() {
     let with = |store: &str| guard(&LEAST_GUARD.replace("redb: /var/lib/guard.redb", store)).store;
-    let plain = Postgres { url_file: "/run/secrets/database".into(), tls: None };
+    let plain = PostgresLocation { url_file: "/run/secrets/database".into(), tls: None };
     for tls in ["", ", tls: ", ", tls: null"] {
         let store = with(&format!("postgres: {{url_file: /run/secrets/database{tls}}}"));
-        assert_eq!(store, Store::Postgres(plain.clone()), "{tls}");
+        assert_eq!(store, StoreLocation::Postgres(plain.clone()), "{tls}");
     }
     // As the system believes.
-    let secured = Postgres { tls: Some(Tls::default()), ..plain.clone() };
-    assert_eq!(with("postgres: {url_file: /run/secrets/database, tls: {}}"), Store::Postgres(secured));
-    let tls = Tls { ca_file: Some("/etc/ca.pem".into()), ..Tls::default() };
+    let secured = PostgresLocation { tls: Some(ClientTls::default()), ..plain.clone() };
+    assert_eq!(
+        with("postgres: {url_file: /run/secrets/database, tls: {}}"),
+        StoreLocation::Postgres(secured)
+    );
+    let tls = ClientTls { ca_file: Some("/etc/ca.pem".into()), ..ClientTls::default() };
     let believed = with("postgres: {url_file: /run/secrets/database, tls: {ca_file: /etc/ca.pem}}");
-    assert_eq!(believed, Store::Postgres(Postgres { tls: Some(tls), ..plain }));
+    assert_eq!(believed, StoreLocation::Postgres(PostgresLocation { tls: Some(tls), ..plain }));
 }
 
 #[test]
 fn a_file_is_a_guards_if_it_has_a_field_of_a_guard_and_none_of_a_gateway() {
     for text in [GUARD, LEAST_GUARD, "store:", "upstream: 1"] {
-        assert_eq!(kind(text), Kind::Guard, "{text}");
+        assert_eq!(kind(text), FileKind::Guard, "{text}");
     }
     for text in [MINIMAL, PAYMENTS, "", "version: 1", "store: {}\nroutes: []", "{", "[store]"] {
-        assert_eq!(kind(text), Kind::Gateway, "{text}");
+        assert_eq!(kind(text), FileKind::Gateway, "{text}");
     }
     assert_eq!(load(GUARD).diagnostics[0].code, Code::OtherFile);
     assert_eq!(load_guard(MINIMAL).diagnostics[0].code, Code::OtherFile);

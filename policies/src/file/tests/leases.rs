@@ -6,7 +6,7 @@ use super::{super::*, MINIMAL, gateway};
 use crate::{
     diagnose::Code,
     key::ResourceKey,
-    plan::{LeaseUse, Leases, Shows},
+    plan::{LeasePlan, LeasePolicy, PrincipalCredential},
 };
 
 const BATCH: &str =
@@ -16,7 +16,7 @@ fn policy(leases: &str) -> String {
     format!("{MINIMAL}\nleases: {{{leases}}}\n")
 }
 
-fn leases(text: &str) -> Leases {
+fn leases(text: &str) -> LeasePlan {
     gateway(&policy(text)).leases.expect("leases")
 }
 
@@ -30,7 +30,7 @@ fn what_is_not_written_of_leases_has_the_documented_default() {
     assert_eq!((leases.most, leases.per_principal), (10_000, 1000));
     let [batch] = &*leases.principals else { panic!("one") };
     assert_eq!((&*batch.name, batch.operator), ("batch", false));
-    assert_eq!(batch.shows, Shows::Bearer("/run/secrets/batch".into()));
+    assert_eq!(batch.shows, PrincipalCredential::Bearer("/run/secrets/batch".into()));
     let may = |key: &str| {
         let key = ResourceKey::parse(key).expect("a key");
         batch.keys.iter().any(|pattern| pattern.matches(&key))
@@ -59,9 +59,9 @@ fn a_fence_says_what_it_does_with_leases() {
         let uses = plan.routes.routes().iter().filter_map(|route| Some(route.fence.as_ref()?.lease));
         uses.collect::<Vec<_>>()
     };
-    assert_eq!(with(""), [LeaseUse::Never]);
-    assert_eq!(with("lease: optional, "), [LeaseUse::Optional]);
-    assert_eq!(with("lease: required, "), [LeaseUse::Required]);
+    assert_eq!(with(""), [LeasePolicy::Never]);
+    assert_eq!(with("lease: optional, "), [LeasePolicy::Optional]);
+    assert_eq!(with("lease: required, "), [LeasePolicy::Required]);
 }
 
 /// Only the operator knows whether a proxy in front of the listener speaks TLS.

@@ -42,13 +42,13 @@ const GUARD_ELSEWHERE: [&str; 4] = ["/listener", "/admin", "/upstream", "/log"];
 
 /// One row of a table.
 #[derive(Debug, Clone)]
-struct Row {
+struct FieldRow {
     names: Vec<String>,
     default: String,
 }
 
 /// The rows of the first table below a heading.
-fn rows(heading: &str) -> Vec<Row> {
+fn rows(heading: &str) -> Vec<FieldRow> {
     let section =
         README.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no section {heading}")).1;
     let lines = section.lines().skip_while(|line| !line.starts_with("| field |")).skip(2);
@@ -57,17 +57,17 @@ fn rows(heading: &str) -> Vec<Row> {
         let cells: Vec<&str> = line.split(" | ").collect();
         let [names, default, ..] = *cells else { panic!("no row: {line}") };
         let quoted = names.split('`').skip(1).step_by(2).map(str::to_owned);
-        Row { names: quoted.collect(), default: default.trim().to_owned() }
+        FieldRow { names: quoted.collect(), default: default.trim().to_owned() }
     };
     table.map(row).collect()
 }
 
-fn asked(texts: &[&str], kind: Kind) -> BTreeMap<String, Asked> {
+fn asked(texts: &[&str], kind: FileKind) -> BTreeMap<String, Asked> {
     take();
     for text in texts {
         match kind {
-            Kind::Gateway => drop(load(text)),
-            Kind::Guard => drop(load_guard(text)),
+            FileKind::Gateway => drop(load(text)),
+            FileKind::Guard => drop(load_guard(text)),
         }
     }
     take()
@@ -82,7 +82,7 @@ fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &
     (root, heading, if prefix.is_empty() { prefix } else { prefix + "." })
 }
 
-fn compare(texts: &[&str], kind: Kind, sections: &[(&str, &'static str)], elsewhere: &[&str]) {
+fn compare(texts: &[&str], kind: FileKind, sections: &[(&str, &'static str)], elsewhere: &[&str]) {
     let asked = asked(texts, kind);
     let mut wanted: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut mappings: BTreeSet<(&str, String)> = BTreeSet::new();
@@ -125,12 +125,12 @@ fn compare(texts: &[&str], kind: Kind, sections: &[(&str, &'static str)], elsewh
 
 #[test]
 fn every_field_of_a_policy_has_a_row_and_every_row_is_a_field() {
-    compare(&[COMPLETE, UNIX], Kind::Gateway, &GATEWAY, &ELSEWHERE);
+    compare(&[COMPLETE, UNIX], FileKind::Gateway, &GATEWAY, &ELSEWHERE);
 }
 
 #[test]
 fn every_field_of_a_guards_file_has_a_row_and_every_row_is_a_field() {
-    compare(&[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD], Kind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
+    compare(&[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD], FileKind::Guard, &GUARD_FILE, &GUARD_ELSEWHERE);
 }
 
 /// The shortest policy in which every field with a default can stand.
@@ -219,7 +219,7 @@ fn defaults_hold(sections: &[(&str, &str)], least: &Value, plan: impl Fn(&str) -
 }
 
 /// The default of one of several names in a row: `a.x`, `a.y` with defaults `1`, `2`.
-fn several(row: &Row, name: &str, first: &Value) -> Value {
+fn several(row: &FieldRow, name: &str, first: &Value) -> Value {
     let at = row.names.iter().position(|other| other == name).unwrap_or_default();
     let all: Vec<&str> = row.default.split('`').skip(1).step_by(2).collect();
     match all.get(at) {

@@ -186,12 +186,12 @@ fn spellings(word: &str) -> Vec<Value> {
     [Value::from(word)].into_iter().chain(truth).collect()
 }
 
-fn schema(title: &str, texts: &[&str], kind: Kind) -> String {
+fn schema(title: &str, texts: &[&str], kind: FileKind) -> String {
     take();
     for text in texts {
         let diagnostics = match kind {
-            Kind::Gateway => load(text).diagnostics,
-            Kind::Guard => load_guard(text).diagnostics,
+            FileKind::Gateway => load(text).diagnostics,
+            FileKind::Guard => load_guard(text).diagnostics,
         };
         assert!(diagnostics.iter().all(|one| one.severity == Severity::Warning), "{diagnostics:?}");
     }
@@ -216,7 +216,7 @@ fn keep_current(file: &str, made: &str) {
 #[test]
 fn the_schema_of_policies_is_what_the_reader_asks_for() {
     let texts = [COMPLETE, UNIX, MINIMAL, PAYMENTS, INVENTORY];
-    keep_current("schema.json", &schema("The policy of a Fencegate gateway", &texts, Kind::Gateway));
+    keep_current("schema.json", &schema("The policy of a Fencegate gateway", &texts, FileKind::Gateway));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn the_schema_of_guards_is_what_the_reader_asks_for() {
         &schema(
             "The file of a Fencegate guard",
             &[GUARD, COMPLETE_GUARD, SHARING_GUARD, FILTER],
-            Kind::Guard,
+            FileKind::Guard,
         ),
     );
 }

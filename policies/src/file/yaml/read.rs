@@ -8,35 +8,35 @@ use serde_saphyr::{
 };
 
 use super::{
-    document::{Key, Node, Scalar, Value},
-    events::{Raw, place},
+    document::{MappingKey, Node, NodeValue, Scalar},
+    events::{RawValue, place},
     slips::refused,
 };
 use crate::{
-    diagnose::{Code, Diagnostic, Place},
+    diagnose::{Code, Diagnostic, SourceSpan},
     file::{
-        environment::{Environment, Filling},
-        faults::Faults,
+        environment::{EnvExpander, Environment},
+        faults::Diagnostics,
     },
 };
 
 /// Reads the tree of one file.
-struct Reader<'t> {
+struct NodeReader<'t> {
     text: &'t str,
-    filling: Filling<'t>,
-    faults: &'t Faults,
+    filling: EnvExpander<'t>,
+    faults: &'t Diagnostics,
 }
 
 const LARGEST: usize = 8 << 20;
 
 /// `None` where the text is not one YAML document of a sane size; a fault then says so.
-pub(in crate::file) fn parse(text: &str, environment: &Environment, faults: &Faults) -> Option<Node> {
+pub(in crate::file) fn parse(text: &str, environment: &Environment, faults: &Diagnostics) -> Option<Node> {
     if text.len() > LARGEST {
         faults.push(Diagnostic::new(Code::TooMuch, "the file is larger than 8 MiB"));
         return None;
     }
-    match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options()) {
-        Ok(raw) => Some(Reader { text, filling: Filling::of(environment), faults }.node(raw)),
+    match serde_saphyr::from_str_with_options::<Spanned<RawValue>>(text, options()) {
+        Ok(raw) => Some(NodeReader { text, filling: EnvExpander::of(environment), faults }.node(raw)),
         Err(error) => {
             faults.push(refused(&error, text));
             None
@@ -59,53 +59,53 @@ fn options() -> Options {
     }
 }
 
-impl Reader<'_> {
-    fn node(&self, raw: Spanned<Raw>) -> Node {
+impl NodeReader<'_> {
+    fn node(&self, raw: Spanned<RawValue>) -> Node {
         let source = self.source(&raw.defined);
         let place = self.place(&raw);
         let value = match raw.value {
-            Raw::Nothing => Value::Nothing,
-            Raw::Scalar(text) => {
+            RawValue::Nothing => NodeValue::Nothing,
+            RawValue::Scalar(text) => {
                 let text = text.unwrap_or_else(|| source.to_owned());
                 // Places inside an alias belong to the line of its anchor.
                 let here = raw.defined == raw.referenced;
                 let verbatim = here.then(|| quotes(source, &text)).flatten();
                 self.filled(Scalar { text, place, verbatim })
             }
-            Raw::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
-            Raw::Mapping(entries) => Value::Mapping(self.entries(entries)),
+            RawValue::List(items) => NodeValue::List(items.into_iter().map(|item| self.node(item)).collect()),
+            RawValue::Mapping(entries) => NodeValue::Mapping(self.entries(entries)),
         };
         Node { place, value }
     }
 
     /// The name of a field; `None` where the value cannot be a name. Variables of the environment are not replaced in
     /// names.
-    fn word(&self, key: Spanned<Raw>) -> Option<String> {
+    fn word(&self, key: Spanned<RawValue>) -> Option<String> {
         let source = self.source(&key.defined);
         match key.value {
-            Raw::Scalar(text) => Some(text.unwrap_or_else(|| source.to_owned())),
+            RawValue::Scalar(text) => Some(text.unwrap_or_else(|| source.to_owned())),
             _ => None,
         }
     }
 
-    fn place(&self, raw: &Spanned<Raw>) -> Place {
+    fn place(&self, raw: &Spanned<RawValue>) -> SourceSpan {
         let first_line = self.source(&raw.defined).lines().next().unwrap_or_default();
         place(&raw.referenced, first_line.chars().count().max(1))
     }
 
-    fn filled(&self, scalar: Scalar) -> Value {
+    fn filled(&self, scalar: Scalar) -> NodeValue {
         match self.filling.filled(&scalar.text) {
-            Ok(Cow::Borrowed(_)) => Value::Scalar(scalar),
+            Ok(Cow::Borrowed(_)) => NodeValue::Scalar(scalar),
             // Parts of an expanded text stand nowhere in the file.
-            Ok(Cow::Owned(text)) => Value::Scalar(Scalar { text, verbatim: None, ..scalar }),
+            Ok(Cow::Owned(text)) => NodeValue::Scalar(Scalar { text, verbatim: None, ..scalar }),
             Err(fault) => {
                 self.faults.push(fault.at(scalar.place));
-                Value::Unset
+                NodeValue::Unset
             }
         }
     }
 
-    fn entries(&self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Vec<(Key, Node)> {
+    fn entries(&self, raw: Vec<(Spanned<RawValue>, Spanned<RawValue>)>) -> Vec<(MappingKey, Node)> {
         let (mut seen, mut entries) = (HashSet::new(), Vec::new());
         for (key, value) in raw {
             let (place, value) = (self.place(&key), self.node(value));
@@ -116,7 +116,7 @@ impl Reader<'_> {
                 continue;
             };
             if seen.insert(text.clone()) {
-                entries.push((Key { text, place }, value));
+                entries.push((MappingKey { text, place }, value));
             } else {
                 let message = format!("`{text}` is there twice");
                 let remedy = "leave one of the two out, or make one of both";

@@ -4,7 +4,7 @@
 use serde_saphyr::{Error, Location};
 
 use super::events::place;
-use crate::diagnose::{Code, Diagnostic, Place};
+use crate::diagnose::{Code, Diagnostic, SourceSpan};
 
 pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
     let diagnostic = match error {
@@ -45,21 +45,24 @@ pub(super) fn refused(error: &Error, text: &str) -> Diagnostic {
 }
 
 /// The place of the mistake, if it is not where the parser stopped, and the remedy.
-fn culprit(text: &str, at: Place) -> Option<(Place, &'static str)> {
+fn culprit(text: &str, at: SourceSpan) -> Option<(SourceSpan, &'static str)> {
     let indented_by_tab = |line: &str| {
         let indentation = line.len() - line.trim_start().len();
         line[..indentation].find('\t').filter(|_| indentation < line.len())
     };
     let mut near = text.lines().enumerate().skip(at.line.saturating_sub(1)).take(2);
     if let Some((line, tab)) = near.find_map(|(line, text)| Some((line + 1, indented_by_tab(text)?))) {
-        return Some((Place { line, column: tab + 1, width: 1 }, TABS));
+        return Some((SourceSpan { line, column: tab + 1, width: 1 }, TABS));
     }
     // A quote that is not closed ends at the next quote, and the text after that makes no sense.
     let before = text.lines().enumerate().take(at.line);
     let open = before.filter(|(_, line)| has_open_quote(line)).last();
     open.map(|(line, text)| {
         let column = text.find('"').map_or(1, |quote| text[..quote].chars().count() + 1);
-        (Place { line: line + 1, column, width: 1 }, "close the quote that is opened here, in the same line")
+        (
+            SourceSpan { line: line + 1, column, width: 1 },
+            "close the quote that is opened here, in the same line",
+        )
     })
 }
 

@@ -9,19 +9,19 @@ mod hidden_names;
 
 /// A request for the resource 42.
 #[derive(Default)]
-struct Asked<'a> {
+struct TestRequest<'a> {
     query: Option<&'a str>,
     path: Option<(&'a str, &'a str)>,
     cookie: Option<&'a str>,
     kind: Option<&'a str>,
     /// In the place of `kind`: no field of its own, or several.
-    unclear: Option<Field<'a>>,
+    unclear: Option<HeaderField<'a>>,
     coding: Option<&'a str>,
     body: &'a [u8],
-    read: Option<json::Body>,
+    read: Option<json::BodyValues>,
 }
 
-impl Values for Asked<'_> {
+impl RequestValues for TestRequest<'_> {
     fn path(&self, name: &str) -> Option<&str> {
         self.path.filter(|(known, _)| *known == name).map(|(_, value)| value)
     }
@@ -30,37 +30,39 @@ impl Values for Asked<'_> {
         self.query
     }
 
-    fn body(&self) -> Option<&json::Body> {
+    fn body(&self) -> Option<&json::BodyValues> {
         self.read.as_ref()
     }
 }
 
-fn field(text: Option<&str>) -> Field<'_> {
-    text.map_or(Field::Absent, |text| Field::One(text.as_bytes()))
+fn field(text: Option<&str>) -> HeaderField<'_> {
+    text.map_or(HeaderField::Absent, |text| HeaderField::One(text.as_bytes()))
 }
 
-impl Asked<'_> {
+impl TestRequest<'_> {
     /// Why the key is refused.
-    fn refused(mut self, key: &str, conflicts: &Conflicts) -> Option<&'static str> {
+    fn refused(mut self, key: &str, conflicts: &ConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
-            self.read = Some(json::Body::parse(self.body, key.pointers()).expect("JSON"));
+            self.read = Some(json::BodyValues::parse(self.body, key.pointers()).expect("JSON"));
         }
         key.expand(&self).expect("a key");
-        let said =
-            Said { kind: self.unclear.unwrap_or_else(|| field(self.kind)), coding: field(self.coding) };
+        let said = ContentDeclaration {
+            kind: self.unclear.unwrap_or_else(|| field(self.kind)),
+            coding: field(self.coding),
+        };
         let (path, cookie) = (self.path.as_slice(), self.cookie.map(str::as_bytes));
-        let content = Some(Content { said, bytes: self.body });
-        let sent = Sent { path, cookies: cookie.as_slice(), content };
+        let content = Some(CompleteBody { said, bytes: self.body });
+        let sent = RequestSources { path, cookies: cookie.as_slice(), content };
         match compare([&key].into_iter(), conflicts, &self, &sent) {
             Ok(()) => None,
-            Err(BadKey::Invalid { why, .. }) => Some(why),
+            Err(KeyError::Invalid { why, .. }) => Some(why),
             Err(other) => panic!("{other}"),
         }
     }
 
     fn usual(self, key: &str) -> Option<&'static str> {
-        self.refused(key, &Conflicts::default())
+        self.refused(key, &ConflictPolicy::default())
     }
 }
 
@@ -68,12 +70,12 @@ const FORM: Option<&str> = Some("application/x-www-form-urlencoded");
 const JSON: Option<&str> = Some("application/json");
 const PARTS: Option<&str> = Some("multipart/form-data; boundary=b");
 
-fn by_path<'a>() -> Asked<'a> {
-    Asked { path: Some(("id", "42")), ..Asked::default() }
+fn by_path<'a>() -> TestRequest<'a> {
+    TestRequest { path: Some(("id", "42")), ..TestRequest::default() }
 }
 
-fn by_query<'a>(kind: Option<&'a str>, body: &'a [u8]) -> Asked<'a> {
-    Asked { query: Some("id=42"), kind, body, ..Asked::default() }
+fn by_query<'a>(kind: Option<&'a str>, body: &'a [u8]) -> TestRequest<'a> {
+    TestRequest { query: Some("id=42"), kind, body, ..TestRequest::default() }
 }
 
 #[test]
@@ -81,24 +83,29 @@ fn a_query_over_a_path_or_a_body_is_refused_unless_it_is_equal() {
     for query in
         ["id=43", "ID=43", "id[]=43", "a=1&%69d=43", "a=1;id=43", "?id=43", "id", "id=42&id=43", "id=%ff"]
     {
-        assert_eq!(Asked { query: Some(query), ..by_path() }.usual("a/{path.id}"), Some(IN_QUERY), "{query}");
-        let body = Asked { query: Some(query), body: br#"{"id":42}"#, kind: JSON, ..Asked::default() };
+        assert_eq!(
+            TestRequest { query: Some(query), ..by_path() }.usual("a/{path.id}"),
+            Some(IN_QUERY),
+            "{query}"
+        );
+        let body =
+            TestRequest { query: Some(query), body: br#"{"id":42}"#, kind: JSON, ..TestRequest::default() };
         assert_eq!(body.usual("a/{body:/id}"), Some(IN_QUERY), "{query}");
     }
     for query in ["id=42", "id=%342&x=%zz", "ids=43", "x[id]=43", "", "&&"] {
-        assert_eq!(Asked { query: Some(query), ..by_path() }.usual("a/{path.id}"), None, "{query}");
+        assert_eq!(TestRequest { query: Some(query), ..by_path() }.usual("a/{path.id}"), None, "{query}");
     }
-    assert_eq!(Asked { query: Some("id=0042"), ..by_path() }.usual("a/{path.id | int}"), None);
-    assert_eq!(Asked { query: Some("id=x"), ..by_path() }.usual("a/{path.id | int}"), Some(IN_QUERY));
+    assert_eq!(TestRequest { query: Some("id=0042"), ..by_path() }.usual("a/{path.id | int}"), None);
+    assert_eq!(TestRequest { query: Some("id=x"), ..by_path() }.usual("a/{path.id | int}"), Some(IN_QUERY));
 }
 
 #[test]
 fn a_member_within_another_is_named_as_a_query_names_it() {
-    let asked = |query| Asked {
+    let asked = |query| TestRequest {
         query: Some(query),
         body: br#"{"a":{"id":42},"l":[{"id":42}]}"#,
         kind: JSON,
-        ..Asked::default()
+        ..TestRequest::default()
     };
     for query in ["a[id]=43", "a.id=43", "a=43"] {
         assert_eq!(asked(query).usual("a/{body:/a/id}"), Some(IN_QUERY), "{query}");
@@ -131,7 +138,11 @@ fn forms_and_cookies_over_a_query_or_a_path_are_refused_unless_they_are_equal() 
         (None, "id=43\0".into(), Some(IN_FORM)),
     ] {
         assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), why, "{body}");
-        assert_eq!(Asked { kind, body: body.as_bytes(), ..by_path() }.usual("a/{path.id}"), why, "{body}");
+        assert_eq!(
+            TestRequest { kind, body: body.as_bytes(), ..by_path() }.usual("a/{path.id}"),
+            why,
+            "{body}"
+        );
     }
     for (cookie, why) in [
         ("id=43", Some(IN_COOKIE)),
@@ -141,9 +152,9 @@ fn forms_and_cookies_over_a_query_or_a_path_are_refused_unless_they_are_equal() 
         ("id=\"42\"", Some(IN_COOKIE)),
         ("sid=43; id=42", None),
     ] {
-        assert_eq!(Asked { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}"), why, "{cookie}");
+        assert_eq!(TestRequest { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}"), why, "{cookie}");
         assert_eq!(
-            Asked { cookie: Some(cookie), ..by_query(None, b"") }.usual("a/{query.id}"),
+            TestRequest { cookie: Some(cookie), ..by_query(None, b"") }.usual("a/{query.id}"),
             why,
             "{cookie}"
         );
@@ -169,9 +180,9 @@ fn a_member_over_a_query_or_a_path_is_refused_unless_it_is_equal_or_not_read() {
         for kind in [JSON, None, Some("text/plain")] {
             assert_eq!(by_query(kind, body.as_bytes()).usual("a/{query.id}"), why, "{body}");
         }
-        let beside = || Asked { kind: JSON, body: body.as_bytes(), ..by_path() };
+        let beside = || TestRequest { kind: JSON, body: body.as_bytes(), ..by_path() };
         assert_eq!(beside().usual("a/{path.id}"), why, "{body}");
-        let unread = Conflicts::Refuse(vec![RequestSource::Query, RequestSource::Form]);
+        let unread = ConflictPolicy::Refuse(vec![RequestSource::Query, RequestSource::Form]);
         assert_eq!(beside().refused("a/{path.id}", &unread), None, "{body}");
     }
     let wide: Vec<u8> = "{\"id\":43}".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -184,7 +195,7 @@ fn a_member_over_a_query_or_a_path_is_refused_unless_it_is_equal_or_not_read() {
 
 #[test]
 fn a_path_variable_of_that_name_counts() {
-    let asked = |value| Asked { path: Some(("ID", value)), ..by_query(None, b"") };
+    let asked = |value| TestRequest { path: Some(("ID", value)), ..by_query(None, b"") };
     assert_eq!(asked("43").usual("a/{query.id}"), Some(IN_PATH));
     assert_eq!(asked("42").usual("a/{query.id}"), None);
 }
@@ -195,11 +206,11 @@ fn a_form_that_cannot_be_looked_at_is_refused() {
         for (kind, why) in
             [(FORM, Some(ENCODED)), (PARTS, Some(ENCODED)), (Some("image/png"), None), (JSON, Some(ENCODED))]
         {
-            let asked = Asked { kind, coding: Some(coding), body: b"\x1f\x8b", ..by_path() };
+            let asked = TestRequest { kind, coding: Some(coding), body: b"\x1f\x8b", ..by_path() };
             assert_eq!(asked.usual("a/{path.id}"), why, "{kind:?}");
         }
     }
-    let asked = Asked { kind: FORM, coding: Some("identity"), body: b"id=42", ..by_path() };
+    let asked = TestRequest { kind: FORM, coding: Some("identity"), body: b"id=42", ..by_path() };
     assert_eq!(asked.usual("a/{path.id}"), None);
     let many = vec!["a"; MOST + 1].join("&");
     assert_eq!(by_query(FORM, many.as_bytes()).usual("a/{query.id}"), Some(MANY));
@@ -211,9 +222,9 @@ fn a_form_that_cannot_be_looked_at_is_refused() {
 
 #[test]
 fn what_the_service_does_not_read_is_not_compared() {
-    let conflicting = || Asked { query: Some("id=43"), cookie: Some("id=43"), ..by_path() };
-    let listed = |sources: &[RequestSource]| Conflicts::Refuse(sources.to_vec());
-    assert_eq!(conflicting().refused("a/{path.id}", &Conflicts::Pass), None);
+    let conflicting = || TestRequest { query: Some("id=43"), cookie: Some("id=43"), ..by_path() };
+    let listed = |sources: &[RequestSource]| ConflictPolicy::Refuse(sources.to_vec());
+    assert_eq!(conflicting().refused("a/{path.id}", &ConflictPolicy::Pass), None);
     assert_eq!(conflicting().refused("a/{path.id}", &listed(&[RequestSource::Form])), None);
     assert_eq!(conflicting().refused("a/{path.id}", &listed(&[RequestSource::Cookie])), Some(IN_COOKIE));
     assert_eq!(conflicting().usual("a/1"), None);
@@ -229,7 +240,7 @@ proptest! {
         let form = [before, vec![format!("id={value}")], behind].concat().join("&");
         let refused = by_query(FORM, form.as_bytes()).usual("a/{query.id}");
         prop_assert_eq!(refused, (value != "42").then_some(IN_FORM));
-        let query = Asked { query: Some(&form), ..by_path() }.usual("a/{path.id}");
+        let query = TestRequest { query: Some(&form), ..by_path() }.usual("a/{path.id}");
         prop_assert_eq!(query, (value != "42").then_some(IN_QUERY));
     }
 
@@ -241,7 +252,7 @@ proptest! {
         cookie in "\\PC{0,30}",
     ) {
         for body in [&body[..], text.as_bytes()] {
-            let asked = Asked { cookie: Some(&cookie), ..by_query(Some(&kind), body) };
+            let asked = TestRequest { cookie: Some(&cookie), ..by_query(Some(&kind), body) };
             asked.usual("a/{query.id}");
         }
     }

@@ -4,52 +4,52 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    key::{json::Body, query::BAD_ESCAPE},
+    key::{json::BodyValues, query::BAD_ESCAPE},
     spelling::are_alike,
 };
 
 /// A request in which every source has the value of `name` for the variable `name`.
 #[derive(Default, Clone)]
-struct Request {
+struct TestRequest {
     path: Vec<(String, String)>,
     query: Option<String>,
     headers: Vec<(String, Vec<u8>)>,
     host: Option<String>,
-    body: Option<Body>,
+    body: Option<BodyValues>,
 }
 
-impl Values for Request {
+impl RequestValues for TestRequest {
     fn path(&self, name: &str) -> Option<&str> {
         self.path.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
     fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }
-    fn header<'a>(&'a self, name: &str) -> Field<'a> {
+    fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
         if self.headers.iter().any(|(key, _)| key != name && are_alike(key, name)) {
-            return Field::Respelled;
+            return HeaderField::Respelled;
         }
         let mut lines = self.headers.iter().filter(|(key, _)| key == name);
         match (lines.next(), lines.next()) {
-            (None, _) => Field::Absent,
-            (Some((_, value)), None) => Field::One(value),
-            (Some(_), Some(_)) => Field::Several,
+            (None, _) => HeaderField::Absent,
+            (Some((_, value)), None) => HeaderField::One(value),
+            (Some(_), Some(_)) => HeaderField::Several,
         }
     }
     fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
-    fn body(&self) -> Option<&Body> {
+    fn body(&self) -> Option<&BodyValues> {
         self.body.as_ref()
     }
 }
 
-fn path(pairs: &[(&str, &str)]) -> Request {
+fn path(pairs: &[(&str, &str)]) -> TestRequest {
     let path = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Request { path, ..Request::default() }
+    TestRequest { path, ..TestRequest::default() }
 }
 
-fn expand(template: &str, request: &Request) -> Result<String, BadKey> {
+fn expand(template: &str, request: &TestRequest) -> Result<String, KeyError> {
     let template = KeyTemplate::parse(template).expect(template);
     template.expand(request).map(|key| key.as_str().to_owned())
 }
@@ -61,7 +61,7 @@ fn values_are_escaped_so_that_no_value_looks_like_a_separator() {
     assert_eq!(expand(two, &path(&[("a", "x"), ("b", "y/z")])).as_deref(), Ok("sku/x/y%2Fz"));
     assert_eq!(expand("{path.a}", &path(&[("a", "é %")])).as_deref(), Ok("%C3%A9%20%25"));
     assert_eq!(expand("{path.a}", &path(&[("a", "A-b_c.d~9")])).as_deref(), Ok("A-b_c.d~9"));
-    assert_eq!(expand("the-one-lock", &Request::default()).as_deref(), Ok("the-one-lock"));
+    assert_eq!(expand("the-one-lock", &TestRequest::default()).as_deref(), Ok("the-one-lock"));
 }
 
 #[test]
@@ -78,15 +78,15 @@ fn filters_bring_spellings_of_one_resource_together() {
         ("{path.a | int}", "1e3", Err("is not a whole number of at most 39 digits")),
         ("{path.a | int}", &"9".repeat(40), Err("is not a whole number of at most 39 digits")),
     ] {
-        let key = key.map(str::to_owned).map_err(|why| BadKey::Invalid { variable: "path.a".into(), why });
+        let key = key.map(str::to_owned).map_err(|why| KeyError::Invalid { variable: "path.a".into(), why });
         assert_eq!(expand(template, &path(&[("a", value)])), key, "{template} {value}");
     }
 }
 
 #[test]
 fn an_empty_value_is_a_missing_one() {
-    let missing = Err(BadKey::Missing { variable: "path.a".into() });
-    assert_eq!(expand("{path.a}", &Request::default()), missing);
+    let missing = Err(KeyError::Missing { variable: "path.a".into() });
+    assert_eq!(expand("{path.a}", &TestRequest::default()), missing);
     assert_eq!(expand("{path.a}", &path(&[("a", "")])), missing);
     assert_eq!(expand("{path.a | trim}", &path(&[("a", "  ")])), missing);
     assert_eq!(expand("{path.a | trim | int}", &path(&[("a", "  ")])), missing);
@@ -117,11 +117,11 @@ fn a_query_parameter_is_read_as_a_form_would_read_it() {
         ("id=a%00", Err(Some("has a control character"))),
         ("id=1;id=2", Err(Some("is in a query with a semicolon, which servers read differently"))),
     ] {
-        let request = Request { query: Some(query.into()), ..Request::default() };
+        let request = TestRequest { query: Some(query.into()), ..TestRequest::default() };
         let variable = || "query.id".to_owned();
         let outcome = outcome.map(str::to_owned).map_err(|why| match why {
-            None => BadKey::Missing { variable: variable() },
-            Some(why) => BadKey::Invalid { variable: variable(), why },
+            None => KeyError::Missing { variable: variable() },
+            Some(why) => KeyError::Invalid { variable: variable(), why },
         });
         assert_eq!(expand("{query.id}", &request), outcome, "{query}");
     }
@@ -130,10 +130,10 @@ fn a_query_parameter_is_read_as_a_form_would_read_it() {
 #[test]
 fn a_header_field_on_several_lines_or_in_another_spelling_has_no_one_value() {
     let line = |value: &[u8]| ("x-account".to_owned(), value.to_vec());
-    let with = |headers| expand("{header.X-Account}", &Request { headers, ..Request::default() });
-    let invalid = |why| Err(BadKey::Invalid { variable: "header.x-account".into(), why });
+    let with = |headers| expand("{header.X-Account}", &TestRequest { headers, ..TestRequest::default() });
+    let invalid = |why| Err(KeyError::Invalid { variable: "header.x-account".into(), why });
     assert_eq!(with(vec![line(b"a, b")]).as_deref(), Ok("a%2C%20b"));
-    assert_eq!(with(vec![]), Err(BadKey::Missing { variable: "header.x-account".into() }));
+    assert_eq!(with(vec![]), Err(KeyError::Missing { variable: "header.x-account".into() }));
     assert_eq!(with(vec![line(b"a"), line(b"a")]), invalid(TWICE));
     let other = || ("x_account".to_owned(), b"a".to_vec());
     assert_eq!(with(vec![other()]), invalid(RESPELLED), "alone, too");
@@ -142,10 +142,10 @@ fn a_header_field_on_several_lines_or_in_another_spelling_has_no_one_value() {
     assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
 }
 
-fn from_body(template: &str, json: &str) -> Result<String, BadKey> {
+fn from_body(template: &str, json: &str) -> Result<String, KeyError> {
     let pointers = KeyTemplate::parse(template).expect(template);
-    let body = Body::parse(json.as_bytes(), pointers.pointers()).expect(json);
-    expand(template, &Request { body: Some(body), ..Request::default() })
+    let body = BodyValues::parse(json.as_bytes(), pointers.pointers()).expect(json);
+    expand(template, &TestRequest { body: Some(body), ..TestRequest::default() })
 }
 
 #[test]
@@ -172,20 +172,20 @@ fn a_value_of_the_body_is_a_string_or_an_integer() {
     ] {
         let variable = || "body:/id".to_owned();
         let outcome = outcome.map(str::to_owned).map_err(|why| match why {
-            None => BadKey::Missing { variable: variable() },
-            Some(why) => BadKey::Invalid { variable: variable(), why },
+            None => KeyError::Missing { variable: variable() },
+            Some(why) => KeyError::Invalid { variable: variable(), why },
         });
         assert_eq!(from_body("{body:/id | lower}", json), outcome, "{json}");
     }
-    let missing = BadKey::Missing { variable: "body:/id".into() };
-    assert_eq!(expand("{body:/id}", &Request::default()), Err(missing));
+    let missing = KeyError::Missing { variable: "body:/id".into() };
+    assert_eq!(expand("{body:/id}", &TestRequest::default()), Err(missing));
 }
 
 #[test]
 fn a_key_that_does_not_fit_is_refused() {
-    assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(BadKey::TooLong));
+    assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(KeyError::TooLong));
     assert_eq!(
-        expand("{host}", &Request { host: Some("a.b".into()), ..Request::default() }).as_deref(),
+        expand("{host}", &TestRequest { host: Some("a.b".into()), ..TestRequest::default() }).as_deref(),
         Ok("a.b")
     );
 }
@@ -213,7 +213,7 @@ proptest! {
     ) {
         let request = |values: &[String]| {
             let pairs = values.iter().enumerate().map(|(index, value)| (format!("v{index}"), value.clone()));
-            Request { path: pairs.collect(), ..Request::default() }
+            TestRequest { path: pairs.collect(), ..TestRequest::default() }
         };
         let used = template.variables().count();
         let (one, other) = (template.expand(&request(&a)), template.expand(&request(&b)));
@@ -247,7 +247,7 @@ proptest! {
 
     #[test]
     fn any_request_is_read_without_a_panic(query in "\\PC{0,40}|([a-z%=&;+]|%[0-9a-f]{2}){0,20}", header: Vec<u8>) {
-        let request = Request { query: Some(query), headers: vec![("h".into(), header)], ..Request::default() };
+        let request = TestRequest { query: Some(query), headers: vec![("h".into(), header)], ..TestRequest::default() };
         for template in ["{query.a}", "{header.h | trim | int}"] {
             if let Ok(key) = expand(template, &request) {
                 prop_assert!(key.bytes().all(|byte| byte.is_ascii_graphic()));

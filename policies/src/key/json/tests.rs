@@ -4,19 +4,19 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parse(json: impl AsRef<[u8]>, pointers: &[&str]) -> Result<Body, BadBody> {
+fn parse(json: impl AsRef<[u8]>, pointers: &[&str]) -> Result<BodyValues, ParseBodyError> {
     let pointers: Vec<Pointer> =
         pointers.iter().map(|text| Pointer::parse(text).expect("a pointer")).collect();
-    Body::parse(json.as_ref(), pointers.iter())
+    BodyValues::parse(json.as_ref(), pointers.iter())
 }
 
-fn at(json: &str, pointer: &str) -> Option<Leaf> {
+fn at(json: &str, pointer: &str) -> Option<JsonScalar> {
     let body = parse(json, &[pointer]).expect(json);
     body.at(&Pointer::parse(pointer).expect("a pointer")).cloned()
 }
 
-fn value(text: &str) -> Option<Leaf> {
-    Some(Leaf::Value(text.into()))
+fn value(text: &str) -> Option<JsonScalar> {
+    Some(JsonScalar::Value(text.into()))
 }
 
 #[test]
@@ -31,16 +31,16 @@ fn a_pointer_finds_its_value_wherever_it_is() {
         ("/o/0", value("zero")),
         ("/s/0", value("1")),
         ("/m/1/0", value("x")),
-        ("/l/2/k", Some(Leaf::Null)),
+        ("/l/2/k", Some(JsonScalar::Null)),
         ("/l/3", None),
         ("/l/-", None),
         ("/s/00", None),
         ("/l/+0", None),
         ("/id/0", None),
         ("/none", None),
-        ("/n", Some(Leaf::Unfit(UNFIT_SHAPE))),
-        ("/m/1", Some(Leaf::Unfit(UNFIT_SHAPE))),
-        ("/l", Some(Leaf::Unfit(UNFIT_SHAPE))),
+        ("/n", Some(JsonScalar::Unfit(UNFIT_SHAPE))),
+        ("/m/1", Some(JsonScalar::Unfit(UNFIT_SHAPE))),
+        ("/l", Some(JsonScalar::Unfit(UNFIT_SHAPE))),
     ] {
         assert_eq!(at(json, pointer), leaf, "{pointer}");
     }
@@ -51,7 +51,7 @@ fn several_pointers_are_followed_at_once() {
     let body = parse(r#"{"a": {"b": 1, "c": 2}, "d": 3}"#, &["/a/c", "/d", "/a", "/a/c"]).expect("JSON");
     let leaf = |pointer| body.at(&Pointer::parse(pointer).expect("a pointer")).cloned();
     assert_eq!((leaf("/a/c"), leaf("/d")), (value("2"), value("3")));
-    assert_eq!((leaf("/a"), leaf("/a/b")), (Some(Leaf::Unfit(UNFIT_SHAPE)), None));
+    assert_eq!((leaf("/a"), leaf("/a/b")), (Some(JsonScalar::Unfit(UNFIT_SHAPE)), None));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn only_numbers_that_all_readers_agree_on_are_values() {
         "18446744073709551616",
         "123456789012345678901234567890",
     ] {
-        assert_eq!(at(&format!("[{number}]"), "/0"), Some(Leaf::Unfit(UNFIT_NUMBER)), "{number}");
+        assert_eq!(at(&format!("[{number}]"), "/0"), Some(JsonScalar::Unfit(UNFIT_NUMBER)), "{number}");
     }
 }
 
@@ -79,7 +79,7 @@ fn only_numbers_that_all_readers_agree_on_are_values() {
 #[test]
 fn a_boolean_is_no_value() {
     for boolean in ["true", "false"] {
-        assert_eq!(at(&format!("[{boolean}]"), "/0"), Some(Leaf::Unfit(UNFIT_BOOLEAN)));
+        assert_eq!(at(&format!("[{boolean}]"), "/0"), Some(JsonScalar::Unfit(UNFIT_BOOLEAN)));
         assert_eq!(at(&format!("[\"{boolean}\"]"), "/0"), value(boolean));
     }
 }
@@ -88,7 +88,7 @@ fn a_boolean_is_no_value() {
 fn what_nobody_asks_for_may_be_any_json() {
     let json = r#"{"x": [1.5, -0, 1e300, {"y": null}], "X": {}, "id": 1, "": "\u0000\ud83d\ude00"}"#;
     assert_eq!(at(json, "/id"), value("1"));
-    assert_eq!(parse(" 7\n", &["/a"]), Ok(Body::default()));
+    assert_eq!(parse(" 7\n", &["/a"]), Ok(BodyValues::default()));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_body_that_is_not_json_has_no_values() {
         b"{\"a\": \"\\ud800\"}",
         b"\xef\xbb\xbf{\"a\": 1}",
     ] {
-        assert_eq!(parse(json, &["/a"]), Err(BadBody::NotJson), "{}", json.escape_ascii());
+        assert_eq!(parse(json, &["/a"]), Err(ParseBodyError::NotJson), "{}", json.escape_ascii());
     }
 }
 
@@ -126,7 +126,7 @@ fn two_members_of_one_name_are_refused_wherever_they_are() {
         r#"{"\u0062": 2, "b": 3}"#,
         r#"{"": 2, "": 3}"#,
     ] {
-        assert_eq!(parse(json, &["/a"]), Err(BadBody::Twice), "{json}");
+        assert_eq!(parse(json, &["/a"]), Err(ParseBodyError::DuplicateMember), "{json}");
     }
     assert!(parse(r#"[{"a": 1}, {"a": {"a": 2}}]"#, &["/1/a"]).is_ok());
 }
@@ -141,7 +141,7 @@ fn a_list_that_is_longer_than_what_is_asked_of_it_is_refused() {
         r#"{"l": {"0": {"id": 1}, "1": {"id": 2}, "2": {"id": 3}}}"#,
         r#"{"l": {"0": {"id": 1}, "1": {"id": 2}, "x": 3}}"#,
     ] {
-        assert_eq!(parse(json, &two), Err(BadBody::TooLong), "{json}");
+        assert_eq!(parse(json, &two), Err(ParseBodyError::TooLong), "{json}");
     }
     for json in [
         r#"{"l": [{"id": 1}, {"id": 2}], "m": [1, 2, 3]}"#,
@@ -152,8 +152,8 @@ fn a_list_that_is_longer_than_what_is_asked_of_it_is_refused() {
     ] {
         assert!(parse(json, &two).is_ok(), "{json}");
     }
-    assert_eq!(parse("[[1, 2]]", &["/0/0"]), Err(BadBody::TooLong));
-    assert_eq!(parse("[1, 2]", &["/0"]), Err(BadBody::TooLong));
+    assert_eq!(parse("[[1, 2]]", &["/0/0"]), Err(ParseBodyError::TooLong));
+    assert_eq!(parse("[1, 2]", &["/0"]), Err(ParseBodyError::TooLong));
     // Whatever a number is that no list reaches.
     assert!(parse("[1, 2]", &["/99999999999999999999999"]).is_ok());
 }
@@ -167,7 +167,7 @@ fn a_second_spelling_of_what_is_asked_for_is_refused() {
         // U+212A is the Kelvin sign, which is a `k` to a reader without regard to case.
         r#"{"\u212Aind": 1}"#,
     ] {
-        assert_eq!(parse(json, &["/kind/id"]), Err(BadBody::Respelled), "{json}");
+        assert_eq!(parse(json, &["/kind/id"]), Err(ParseBodyError::Respelled), "{json}");
     }
     assert!(parse(r#"{"kind": {"id": 1}, "x": {"Kind": 1, "ID": 2, "id": 3}}"#, &["/kind/id"]).is_ok());
 }
@@ -183,7 +183,7 @@ fn a_name_that_some_reader_cuts_short_is_refused_wherever_it_is() {
         r#"{"kind\u0000": {"id": 2}}"#,
         r#"{"kind": {"id": 1}, "x": [{"\u0000": 2}]}"#,
     ] {
-        assert_eq!(parse(json, &["/kind/id"]), Err(BadBody::Nul), "{json}");
+        assert_eq!(parse(json, &["/kind/id"]), Err(ParseBodyError::NulInName), "{json}");
     }
 }
 
@@ -196,9 +196,9 @@ fn a_body_that_is_too_deep_is_given_up() {
     assert!(parse(nested(DEEPEST), &["/a"]).is_ok());
     assert_eq!(at(&nested(DEEPEST).replace("[]", "[1]"), &"/0".repeat(DEEPEST)), value("1"));
     for depth in [DEEPEST + 1, 100, 1_000_000] {
-        assert_eq!(parse(nested(depth), &["/a"]), Err(BadBody::TooDeep), "{depth}");
+        assert_eq!(parse(nested(depth), &["/a"]), Err(ParseBodyError::TooDeep), "{depth}");
     }
-    assert_eq!(parse("{\"a\":".repeat(100_000), &["/a"]), Err(BadBody::TooDeep));
+    assert_eq!(parse("{\"a\":".repeat(100_000), &["/a"]), Err(ParseBodyError::TooDeep));
 }
 
 #[test]
@@ -240,7 +240,7 @@ proptest! {
     ) {
         let sound = serde_json::from_str::<serde_json::Value>(&text).is_ok();
         let parsed = parse(&text, &["/a", "/0/a"]);
-        let consistent = if sound { parsed != Err(BadBody::NotJson) } else { parsed.is_err() };
+        let consistent = if sound { parsed != Err(ParseBodyError::NotJson) } else { parsed.is_err() };
         prop_assert!(consistent, "{:?}", parsed);
     }
 
@@ -263,15 +263,15 @@ proptest! {
         });
         let text = if pretty { serde_json::to_string_pretty(&json) } else { serde_json::to_string(&json) };
         let wanted = json.pointer(&pointer).map(|value| match value {
-            serde_json::Value::Null => Leaf::Null,
-            serde_json::Value::String(text) => Leaf::Value(text.clone()),
-            serde_json::Value::Bool(_) => Leaf::Unfit(UNFIT_BOOLEAN),
-            serde_json::Value::Array(_) | serde_json::Value::Object(_) => Leaf::Unfit(UNFIT_SHAPE),
-            other => Leaf::Value(other.to_string()),
+            serde_json::Value::Null => JsonScalar::Null,
+            serde_json::Value::String(text) => JsonScalar::Value(text.clone()),
+            serde_json::Value::Bool(_) => JsonScalar::Unfit(UNFIT_BOOLEAN),
+            serde_json::Value::Array(_) | serde_json::Value::Object(_) => JsonScalar::Unfit(UNFIT_SHAPE),
+            other => JsonScalar::Value(other.to_string()),
         });
         let text = text.expect("written");
         if longer {
-            prop_assert_eq!(parse(&text, &[&pointer]), Err(BadBody::TooLong));
+            prop_assert_eq!(parse(&text, &[&pointer]), Err(ParseBodyError::TooLong));
         } else {
             prop_assert_eq!(at(&text, &pointer), wanted);
         }

@@ -1,20 +1,21 @@
-const JSON: Said<'static> = Said { kind: Field::One(b"application/json"), coding: Field::Absent };
+const JSON: ContentDeclaration<'static> =
+    ContentDeclaration { kind: HeaderField::One(b"application/json"), coding: HeaderField::Absent };
 
 use proptest::{prelude::*, sample::subsequence};
 
 use super::*;
 use crate::{
-    key::Field,
-    plan::{Memory, OnceStore, OperationName},
+    key::HeaderField,
+    plan::{OnceStore, OperationName, OperationQuota},
 };
 
-struct Request<'a>(&'a Body);
+struct TestRequest<'a>(&'a BodyValues);
 
-impl Values for Request<'_> {
+impl RequestValues for TestRequest<'_> {
     fn host(&self) -> Option<&str> {
         Some("a.example")
     }
-    fn body(&self) -> Option<&Body> {
+    fn body(&self) -> Option<&BodyValues> {
         Some(self.0)
     }
 }
@@ -23,30 +24,30 @@ fn set(keys: &[impl AsRef<str>]) -> Fence {
     Fence {
         keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
         set: true,
-        placing: Placing::Native,
+        placing: LockPlacement::Native,
         former: None,
         mode: ModeRule::Exclusive,
         wait: Duration::ZERO,
         queue: 1,
         client_share: None,
         hold: Hold::Strict,
-        forward: Forward::Never,
-        nested: Nested::Ignore,
+        forward: ForwardPolicy::Never,
+        nested: NestedRequests::Ignore,
         locked_status: 423,
         max_response: 0,
-        large_bodies: LargeBodies::Refuse,
+        large_bodies: LargeBodyPolicy::Refuse,
         body_type: BodyType::Json,
         only: None,
-        conflicts: Conflicts::default(),
-        enforce: Enforce::Refuse,
+        conflicts: ConflictPolicy::default(),
+        enforce: Enforcement::Refuse,
         once: None,
-        lease: LeaseUse::Never,
+        lease: LeasePolicy::Never,
     }
 }
 
-fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, BadKey> {
+fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, KeyError> {
     let body = fence.body(&JSON, body.as_bytes()).expect("JSON");
-    let keys = fence.expand_all(&Request(&body))?;
+    let keys = fence.expand_all(&TestRequest(&body))?;
     Ok(keys.iter().map(ToString::to_string).collect())
 }
 
@@ -62,7 +63,7 @@ fn a_set_is_sorted_and_has_each_key_once() {
 #[test]
 fn a_set_without_one_of_its_keys_has_none() {
     let transfer = set(&["account/{body:/from}", "account/{body:/to}"]);
-    let missing = Err(BadKey::Missing { variable: "body:/to".into() });
+    let missing = Err(KeyError::Missing { variable: "body:/to".into() });
     assert_eq!(keys(&transfer, r#"{"from": "a"}"#), missing);
 }
 
@@ -75,20 +76,20 @@ fn only_a_fence_whose_keys_ask_for_the_body_reads_it() {
 #[test]
 fn the_body_is_read_for_the_name_of_an_operation_too() {
     let template = |text| KeyTemplate::parse(text).expect("a template");
-    let once = Once {
+    let once = OnceRule {
         store: OnceStore::Guard,
         key: template("{body:/id}"),
         principal: Some(template("{body:/shop}")),
         scope: String::new(),
         required: true,
-        keep: Once::KEEP,
+        keep: OnceRule::KEEP,
         finals: Vec::new(),
-        memory: Memory { route: Once::SHARE, client: None },
+        memory: OperationQuota { route: OnceRule::SHARE, client: None },
     };
     let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..set(&["{host}"]) };
     assert!(fence.reads_body());
     let body = fence.body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
-    let operation = fence.once("POST").expect("operations").expand(&Request(&body));
+    let operation = fence.once("POST").expect("operations").expand(&TestRequest(&body));
     assert_eq!(operation, Ok(Some(OperationName { name: "7".into(), principal: "x".into() })));
     assert!(fence.once("GET").is_none());
 }

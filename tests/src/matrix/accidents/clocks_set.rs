@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::{
-    matrix::{laboratory::Laboratory, level::LONG},
+    matrix::{laboratory::RunEnvironment, level::LONG},
     patience::patiently,
 };
 
 /// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard refuses tickets of
 /// the wrong time.
-pub fn wall(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn wall(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const HOUR: i64 = 3600;
     Box::pin(async move {
         lab.at_work(0, LONG).await;
@@ -32,7 +32,7 @@ pub fn wall(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-async fn refused(lab: &Laboratory) -> f64 {
+async fn refused(lab: &RunEnvironment) -> f64 {
     let mut count = 0.0;
     for guard in &lab.guards {
         count += guard.decided("ticket-invalid").await + guard.decided("ticket-expired").await;
@@ -42,7 +42,7 @@ async fn refused(lab: &Laboratory) -> f64 {
 
 /// The clock of the first gateway shows that its machine has slept for a minute. Its sessions may be over, and the
 /// gateway has to notice.
-pub fn slept(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn slept(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         let from = lab.strikes(0);
@@ -54,6 +54,6 @@ pub fn slept(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
     })
 }
 
-fn clock(lab: &Laboratory) -> &crate::stepped_clock::SteppedClock {
+fn clock(lab: &RunEnvironment) -> &crate::stepped_clock::SteppedClock {
     lab.stations[0].clock.as_ref().expect("a clock of its own")
 }

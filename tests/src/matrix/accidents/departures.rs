@@ -5,11 +5,11 @@ use std::{ops::Range, time::Duration};
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::Happened;
-use crate::matrix::{laboratory::Laboratory, level::LONG};
+use super::AccidentResult;
+use crate::matrix::{laboratory::RunEnvironment, level::LONG};
 
 /// Many clients ask for a key that is at work, and hang up: before the head of their request is read, in the line, and in flight.
-pub fn crowd_leaves(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn crowd_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const CLIENTS: usize = 40;
     const STAY: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(600);
     const WORK: Range<Duration> = Duration::from_millis(1)..Duration::from_millis(60);

@@ -6,14 +6,14 @@ use fencegate::demo::child::Signal;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::matrix::{
-    laboratory::Laboratory,
+    laboratory::RunEnvironment,
     level::{LONG, MAX_EXECUTION},
 };
 
 /// A guard dies while the service works for it, and is started again at once.
-pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         let from = lab.strikes_all();
@@ -24,7 +24,7 @@ pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// The guard stands still for longer than any execution that it has admitted may take.
-pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes_all();

@@ -4,11 +4,11 @@ use fencegate::demo::child::Signal;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::Happened;
-use crate::matrix::{laboratory::Laboratory, level::LONG};
+use super::AccidentResult;
+use crate::matrix::{laboratory::RunEnvironment, level::LONG};
 
 /// The gateway stands still for two session timeouts, with requests under way and others in its line.
-pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn freeze(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         let from = lab.strikes(0);
@@ -21,7 +21,7 @@ pub fn freeze(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// The gateway stands still between the check of its proof and the write. Its late write has an older token than the
 /// writes of others meanwhile.
-pub fn pause_before_the_write(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn pause_before_the_write(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let pause = 2 * lab.apparatus.session + lab.apparatus.session / 2;
         let late = &mut lab.stations[0];
@@ -40,7 +40,7 @@ pub fn pause_before_the_write(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// The gateway dies with requests under way, and comes back some time after its session is over.
-pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn kill(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         let from = lab.strikes(0);
@@ -53,21 +53,21 @@ pub fn kill(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// Nothing passes between it and ZooKeeper for two sessions.
-pub fn cut_off(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].is_cut())
 }
 
 /// ZooKeeper gets the requests of the gateway, and the gateway gets no answers.
-pub fn deaf(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn deaf(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_replies()))
 }
 
 /// The requests of the gateway do not arrive at ZooKeeper.
-pub fn mute(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn mute(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     cut(lab, |lab| lab.stations[0].links.iter().for_each(|link| link.lose_requests()))
 }
 
-fn cut(lab: &mut Laboratory, cuts: fn(&Laboratory)) -> BoxFuture<'_, Happened> {
+fn cut(lab: &mut RunEnvironment, cuts: fn(&RunEnvironment)) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         let from = lab.strikes(0);

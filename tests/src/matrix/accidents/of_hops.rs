@@ -6,14 +6,14 @@ use fencegate::demo::child::Signal;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::matrix::{
-    laboratory::Laboratory,
+    laboratory::RunEnvironment,
     level::{LONG, MAX_EXECUTION},
 };
 
 /// A relay holds requests that it has acknowledged, and delivers them when others have had their keys.
-pub fn delivers_late(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn delivers_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes_all();
@@ -23,7 +23,7 @@ pub fn delivers_late(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// The same, and the guard that has sent them is killed meanwhile.
-pub fn delivers_for_a_guard_that_is_gone(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn delivers_for_a_guard_that_is_gone(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes_all();
@@ -35,7 +35,7 @@ pub fn delivers_for_a_guard_that_is_gone(lab: &mut Laboratory) -> BoxFuture<'_, 
 }
 
 /// The instances of the service stand still, each with its filter, until nobody waits for what lies in their sockets.
-pub fn instances_stand_still(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn instances_stand_still(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes_all();
@@ -53,7 +53,7 @@ pub fn instances_stand_still(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// Each relay holds requests, and passes on what comes afterwards.
-async fn holds(lab: &Laboratory) {
+async fn holds(lab: &RunEnvironment) {
     for service in &lab.relayed {
         service.relay.holds();
     }
@@ -64,7 +64,7 @@ async fn holds(lab: &Laboratory) {
 }
 
 /// Each key is served, and then the relays deliver what they hold.
-async fn delivers(lab: &Laboratory) -> Happened {
+async fn delivers(lab: &RunEnvironment) -> AccidentResult {
     lab.each_path_is_served(Instant::now(), 4 * MAX_EXECUTION).await;
     for service in &lab.relayed {
         service.relay.delivers().await;
@@ -72,6 +72,6 @@ async fn delivers(lab: &Laboratory) -> Happened {
     Ok(Instant::now())
 }
 
-fn signal_filters(lab: &Laboratory, signal: Signal) {
+fn signal_filters(lab: &RunEnvironment, signal: Signal) {
     lab.relayed.iter().filter_map(|service| service.filter.as_ref()).for_each(|filter| filter.signal(signal));
 }

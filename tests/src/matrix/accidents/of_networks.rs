@@ -6,18 +6,18 @@ use fencegate::demo::child::Signal;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::{
     ensemble::SERVERS,
     matrix::{
-        laboratory::Laboratory,
+        laboratory::RunEnvironment,
         level::{LONG, MAX_EXECUTION},
     },
-    namespaces::Namespaces,
+    namespaces::NetworkNamespaces,
 };
 
 /// Nothing passes between the first gateway and anybody, for two sessions.
-pub fn nothing_passes(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn nothing_passes(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| {
         namespaces.loses_what_is_sent(FIRST);
         namespaces.loses_what_comes(FIRST);
@@ -25,22 +25,22 @@ pub fn nothing_passes(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// The first gateway gets everything, and nobody gets anything from it.
-pub fn nothing_leaves(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn nothing_leaves(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| namespaces.loses_what_is_sent(FIRST))
 }
 
 /// Others get what the first gateway sends, and it gets nothing.
-pub fn nothing_arrives(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn nothing_arrives(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |_, namespaces| namespaces.loses_what_comes(FIRST))
 }
 
 /// Only what the first gateway sends to ZooKeeper is lost. Its clients and the service notice nothing.
-pub fn nothing_reaches_zookeeper(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn nothing_reaches_zookeeper(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     lost(lab, |lab, namespaces| namespaces.loses_what_is_sent_to(FIRST, &zookeepers(lab)))
 }
 
 /// The cable of the first gateway is pulled, and put back.
-pub fn unplugged(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn unplugged(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(FIRST, LONG).await;
         let from = lab.strikes(FIRST);
@@ -54,7 +54,10 @@ pub fn unplugged(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 /// The one that every accident happens to.
 const FIRST: usize = 0;
 
-fn lost(lab: &mut Laboratory, loses: fn(&Laboratory, &Namespaces)) -> BoxFuture<'_, Happened> {
+fn lost(
+    lab: &mut RunEnvironment,
+    loses: fn(&RunEnvironment, &NetworkNamespaces),
+) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(FIRST, LONG).await;
         let from = lab.strikes(FIRST);
@@ -67,7 +70,7 @@ fn lost(lab: &mut Laboratory, loses: fn(&Laboratory, &Namespaces)) -> BoxFuture<
 
 /// Requests that the first gateway has written stay on their way to the service, or to its guard, and the gateway stands
 /// still. When others have had the keys its kernel sends them once more, and they arrive.
-pub fn requests_are_late(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn requests_are_late(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let from = lab.strikes(FIRST);
         let first = &lab.stations[FIRST];
@@ -88,7 +91,7 @@ pub fn requests_are_late(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// Requests of the first gateway are lost on their way to the service, or to its guard, and the gateway is killed. Its
 /// kernel would send them once more, long after others have had the keys.
-pub fn killed_with_requests_on_the_way(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn killed_with_requests_on_the_way(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(FIRST, LONG).await;
         let from = lab.strikes(FIRST);
@@ -108,10 +111,10 @@ pub fn killed_with_requests_on_the_way(lab: &mut Laboratory) -> BoxFuture<'_, Ha
     })
 }
 
-fn zookeepers(lab: &Laboratory) -> Vec<u16> {
+fn zookeepers(lab: &RunEnvironment) -> Vec<u16> {
     (0..SERVERS).map(|server| lab.ensemble.address(server).port()).collect()
 }
 
-fn namespaces(lab: &Laboratory) -> &Namespaces {
+fn namespaces(lab: &RunEnvironment) -> &NetworkNamespaces {
     lab.namespaces.as_ref().expect("a case with namespaces")
 }

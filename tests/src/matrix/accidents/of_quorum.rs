@@ -8,16 +8,16 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::{
     ensemble::SERVERS,
     gateway::PolicyFile,
     guarded::operator,
-    matrix::{laboratory::Laboratory, level::LONG},
+    matrix::{laboratory::RunEnvironment, level::LONG},
 };
 
 /// The leader dies, and comes back later.
-pub fn leader_dies(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn leader_dies(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         let leader = lab.ensemble.leader().await;
@@ -31,7 +31,7 @@ pub fn leader_dies(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// Two of three servers stand still for 20 s. During that time no key is granted or handed over.
-pub fn majority_is_away(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn majority_is_away(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         let away = [lab.ensemble.leader().await, lab.ensemble.follower().await];
@@ -46,7 +46,7 @@ pub fn majority_is_away(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// One server after the other stands still for a moment, many times, as with a slow disk.
-pub fn servers_stutter(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn servers_stutter(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 12;
     const STILL: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(900);
     const BETWEEN: Range<Duration> = Duration::from_millis(100)..Duration::from_millis(500);
@@ -68,7 +68,7 @@ pub fn servers_stutter(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 
 /// ZooKeeper loses all data. No key is granted until an operator makes the installation again, above all earlier
 /// tokens.
-pub fn wiped(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn wiped(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes_all();

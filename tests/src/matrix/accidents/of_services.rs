@@ -5,22 +5,23 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::{
-    matrix::{laboratory::Laboratory, level::LONG},
-    origin::Mishap,
+    matrix::{laboratory::RunEnvironment, level::LONG},
+    origin::AccountFault,
 };
 
 /// Longer than whoever waits for it, and over before anybody gives the key on.
 const HANGS: Duration = Duration::from_millis(4500);
 
 /// The service hangs once, and breaks connections before, in and after its answers.
-pub fn breaks(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
-    const KINDS: [Mishap; 4] = [Mishap::ResetBefore, Mishap::ResetAfter, Mishap::InHead, Mishap::InBody];
+pub fn breaks(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
+    const KINDS: [AccountFault; 4] =
+        [AccountFault::ResetBefore, AccountFault::ResetAfter, AccountFault::InHead, AccountFault::InBody];
     const TIMES: usize = 8;
     Box::pin(async move {
         let origin = &lab.guarded.site.origin;
-        origin.meets([Mishap::Hangs(HANGS)]);
+        origin.meets([AccountFault::Hangs(HANGS)]);
         origin.meets((0..TIMES).map(|_| *lab.dice.one_of(&KINDS)));
         while origin.mishaps_left() > 0 {
             // Each request takes one mishap away, and no event says when.
@@ -33,7 +34,7 @@ pub fn breaks(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// Nothing passes between the first gateway and the service, or its guard, and nobody is told; then connections break.
-pub fn cut_off(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn cut_off(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         lab.at_work(0, LONG).await;
         lab.strikes(0);

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::{
-    faulty_link::{Fate, Operation},
-    matrix::{laboratory::Laboratory, level::LONG},
+    faulty_link::{LockOperation, OperationFault},
+    matrix::{laboratory::RunEnvironment, level::LONG},
 };
 
 /// Somebody deletes the node under which a request is at work.
-pub fn node_deleted(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn node_deleted(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     Box::pin(async move {
         let tree = lab.tree().await;
         let record = lab.at_work(0, LONG).await;
@@ -29,14 +29,14 @@ pub fn node_deleted(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// Nodes are made and deleted, and the answers to these operations are lost with their connections.
-pub fn answers_eaten(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn answers_eaten(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     /// A link without a session has no such operation, so its trap is not sprung.
     const UNUSED: Duration = Duration::from_secs(2);
     Box::pin(async move {
         let from = Instant::now();
-        for operation in [Operation::Create, Operation::Delete, Operation::Create] {
+        for operation in [LockOperation::Create, LockOperation::Delete, LockOperation::Create] {
             for link in &lab.stations[0].links {
-                let sprung = link.trap(operation, Fate::AnswerLost);
+                let sprung = link.trap(operation, OperationFault::AnswerLost);
                 if timeout(UNUSED, sprung.happened()).await.is_ok() {
                     lab.hit += 1;
                 } else {

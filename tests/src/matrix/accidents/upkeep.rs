@@ -6,14 +6,14 @@ use fencegate::demo::child::Signal;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 
-use super::Happened;
+use super::AccidentResult;
 use crate::{
-    gateway::Launch,
-    matrix::{laboratory::Laboratory, level::LONG},
+    gateway::GatewayLaunch,
+    matrix::{laboratory::RunEnvironment, level::LONG},
 };
 
 /// Each gateway gets another policy, one that is not valid, and the first one again, several times.
-pub fn reloads(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn reloads(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 4;
     Box::pin(async move {
         let from = Instant::now();
@@ -36,7 +36,7 @@ pub fn reloads(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
 }
 
 /// One gateway after the other is replaced on its own port, and ends in order.
-pub fn rolls(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
+pub fn rolls(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> {
     const TIMES: usize = 3;
     Box::pin(async move {
         let from = Instant::now();
@@ -45,7 +45,7 @@ pub fn rolls(lab: &mut Laboratory) -> BoxFuture<'_, Happened> {
         for round in 0..TIMES {
             for station in &mut lab.stations {
                 let policy = station.policy.clone().with("/name", format!("{}-{round}", station.name));
-                let next = Launch::new(&policy).beside().start().await;
+                let next = GatewayLaunch::new(&policy).beside().start().await;
                 next.becomes_ready().await;
                 let before = station.running.replace(next).expect("a gateway that runs");
                 before.signal(Signal::TERM);

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use fencegate_policies::token::Token;
 
-use super::{Law, breaches};
+use super::{Invariant, breaches};
 use crate::{
-    client::Outcome,
+    client::FencingOutcome,
     history::Execution,
     matrix::{
-        chronicle::{Asked, Chronicle, Deed, Said, Struck},
-        level::Level,
+        chronicle::{AccidentTime, ClientAttempt, KeyExecution, ResponseContent, RunLog},
+        level::MatrixLevel,
     },
-    origin::{Access, Effect},
+    origin::{AccessMode, AccountEffect},
 };
 
 fn token(epoch: u64) -> Token {
@@ -25,11 +25,11 @@ fn id(number: u64) -> String {
 
 /// The n-th execution. It comes to the door `10 * n` seconds after the start, is executed from 1 s to 6 s after that,
 /// and ends at the door after 7 s.
-fn deed(start: Instant, number: u64) -> Deed {
+fn deed(start: Instant, number: u64) -> KeyExecution {
     let at = |seconds| start + Duration::from_secs(10 * number + seconds);
     let door = Execution {
         key: "account/0".into(),
-        access: Access::Exclusive,
+        access: AccessMode::Exclusive,
         token: token(number),
         gateway: format!("gw-{}", number % 2),
         attempt: Some(id(number)),
@@ -37,12 +37,12 @@ fn deed(start: Instant, number: u64) -> Deed {
         began: at(0),
         ended: Some(at(7)),
     };
-    Deed { door, effect: Effect { began: at(1), ended: Some(at(6)) } }
+    KeyExecution { door, effect: AccountEffect { began: at(1), ended: Some(at(6)) } }
 }
 
-fn asked(start: Instant, number: u64) -> Asked {
+fn asked(start: Instant, number: u64) -> ClientAttempt {
     let at = |seconds| start + Duration::from_secs(10 * number) + Duration::from_secs(seconds);
-    Asked {
+    ClientAttempt {
         id: id(number),
         operation: Some(format!("op-{number}")),
         path: "/pay/0".into(),
@@ -50,50 +50,55 @@ fn asked(start: Instant, number: u64) -> Asked {
         gateway: usize::try_from(number % 2).expect("0 or 1"),
         invoked: at(0),
         completed: at(8),
-        told: Some(Said { status: 200, outcome: Some(Outcome::Done), body: id(number) }),
+        told: Some(ResponseContent { status: 200, outcome: Some(FencingOutcome::Done), body: id(number) }),
     }
 }
 
 /// Five in a row, and one that was refused.
-fn sound() -> Chronicle {
+fn sound() -> RunLog {
     let start = Instant::now();
-    let refused = Asked {
+    let refused = ClientAttempt {
         id: "refused@gw-1".into(),
         operation: None,
-        told: Some(Said { status: 423, outcome: Some(Outcome::NotDispatched), body: String::new() }),
+        told: Some(ResponseContent {
+            status: 423,
+            outcome: Some(FencingOutcome::NotDispatched),
+            body: String::new(),
+        }),
         ..asked(start, 3)
     };
-    Chronicle {
+    RunLog {
         deeds: (1..=5).map(|number| deed(start, number)).collect(),
         asked: (1..=5).map(|number| asked(start, number)).chain([refused]).collect(),
         marks: [("account/0".to_owned(), token(5))].into(),
         balances: [("account/0".to_owned(), 5)].into(),
-        struck: Some(Struck {
+        struck: Some(AccidentTime {
             from: start + Duration::from_secs(25),
             bound: Duration::from_secs(20),
             paths: vec!["/pay/0".into()],
         }),
-        ..Chronicle::default()
+        ..RunLog::default()
     }
 }
 
 /// The n-th, from 1.
-fn told(run: &mut Chronicle, number: usize) -> &mut Said {
+fn told(run: &mut RunLog, number: usize) -> &mut ResponseContent {
     run.asked[number - 1].told.as_mut().expect("told")
 }
 
 /// Executions are doubled, and so is what they have added.
-fn doubled(run: &mut Chronicle, deed: Deed) {
+fn doubled(run: &mut RunLog, deed: KeyExecution) {
     *run.balances.get_mut("account/0").expect("there") += 1;
     run.deeds.push(deed);
 }
 
 /// As if it had come after all others, in its own tenure.
-fn later(mut deed: Deed, attempt: &str) -> Deed {
+fn later(mut deed: KeyExecution, attempt: &str) -> KeyExecution {
     let by = Duration::from_secs(100);
     deed.door.began += by;
     deed.door.ended = deed.door.ended.map(|end| end + by);
-    deed.effect = Effect { began: deed.effect.began + by, ended: deed.effect.ended.map(|end| end + by) };
+    deed.effect =
+        AccountEffect { began: deed.effect.began + by, ended: deed.effect.ended.map(|end| end + by) };
     deed.door.token = token(100);
     deed.door.attempt = Some(attempt.to_owned());
     deed
@@ -101,27 +106,32 @@ fn later(mut deed: Deed, attempt: &str) -> Deed {
 
 #[test]
 fn a_sound_run_breaks_nothing_at_any_level() {
-    for level in [Level::None, Level::Delay, Level::Upstream, Level::Guard] {
+    for level in [MatrixLevel::None, MatrixLevel::Delay, MatrixLevel::Upstream, MatrixLevel::Guard] {
         assert_eq!(breaches(&sound(), level), [], "{level:?}");
     }
     assert_eq!(sound().recovery(), Some(Duration::from_secs(13)));
-    assert_eq!(sound().read_as(crate::matrix::chronicle::Reading::Effect).hand_overs(), 4);
+    assert_eq!(sound().read_as(crate::matrix::chronicle::ExecutionInterval::Effect).hand_overs(), 4);
 }
 
-type Doctor = fn(&mut Chronicle);
+type RunLogEdit = fn(&mut RunLog);
 
-fn laws(run: &Chronicle, level: Level) -> Vec<Law> {
-    let mut laws: Vec<Law> = breaches(run, level).into_iter().map(|breach| breach.law).collect();
+fn laws(run: &RunLog, level: MatrixLevel) -> Vec<Invariant> {
+    let mut laws: Vec<Invariant> = breaches(run, level).into_iter().map(|breach| breach.law).collect();
     laws.sort_unstable();
     laws.dedup();
     laws
 }
 
-fn caught(cases: &[(&str, Doctor, &[Law])]) {
+fn caught(cases: &[(&str, RunLogEdit, &[Invariant])]) {
     for (name, doctor, expected) in cases {
         let mut run = sound();
         doctor(&mut run);
-        assert_eq!(laws(&run, Level::Guard), *expected, "{name}: {:#?}", breaches(&run, Level::Guard));
+        assert_eq!(
+            laws(&run, MatrixLevel::Guard),
+            *expected,
+            "{name}: {:#?}",
+            breaches(&run, MatrixLevel::Guard)
+        );
     }
 }
 
@@ -131,26 +141,26 @@ fn executions_that_meet_or_come_in_the_wrong_order_are_caught() {
         (
             "one begins before the one before it has ended",
             |run| run.deeds[1].effect.began = run.deeds[0].effect.began,
-            &[Law::Overlap],
+            &[Invariant::Overlap],
         ),
         (
             "its head is there before the answer of the one before it is through",
             |run| run.deeds[1].door.began = run.deeds[0].effect.ended.expect("ended"),
-            &[Law::Overlap],
+            &[Invariant::Overlap],
         ),
         (
             "one whose answer nobody saw leave is still at work",
             |run| run.deeds[1].door.ended = None,
-            &[Law::Overlap],
+            &[Invariant::Overlap],
         ),
         (
             "a long one reaches over two",
             |run| run.deeds[0].effect.ended = run.deeds[2].effect.ended,
             // Nor was it over when it was told so.
-            &[Law::Overlap, Law::Truth],
+            &[Invariant::Overlap, Invariant::Truth],
         ),
-        ("a token of the past", |run| run.deeds[3].door.token = token(0), &[Law::Order]),
-        ("a token twice", |run| run.deeds[3].door.token = token(3), &[Law::Order, Law::Tenure]),
+        ("a token of the past", |run| run.deeds[3].door.token = token(0), &[Invariant::Order]),
+        ("a token twice", |run| run.deeds[3].door.token = token(3), &[Invariant::Order, Invariant::Tenure]),
         (
             "who asks later has the older token, and is executed first",
             |run| {
@@ -163,16 +173,16 @@ fn executions_that_meet_or_come_in_the_wrong_order_are_caught() {
                     ..run.deeds[4].door.clone()
                 };
             },
-            &[Law::Order, Law::Truth],
+            &[Invariant::Order, Invariant::Truth],
         ),
         (
             "a reader beside a writer",
             |run| {
-                run.deeds[1].door.access = Access::Shared;
+                run.deeds[1].door.access = AccessMode::Shared;
                 run.deeds[1].effect.began = run.deeds[0].effect.began;
                 run.balances.insert("account/0".into(), 4);
             },
-            &[Law::Overlap],
+            &[Invariant::Overlap],
         ),
     ]);
 }
@@ -186,28 +196,35 @@ fn answers_that_are_not_true_are_caught() {
                 run.deeds.remove(0);
                 run.balances.insert("account/0".into(), 4);
             },
-            &[Law::Truth],
+            &[Invariant::Truth],
         ),
-        ("done, before it was", |run| run.asked[0].completed = run.deeds[0].effect.began, &[Law::Truth]),
-        ("the answer of somebody else", |run| told(run, 1).body = id(2), &[Law::Truth]),
+        (
+            "done, before it was",
+            |run| run.asked[0].completed = run.deeds[0].effect.began,
+            &[Invariant::Truth],
+        ),
+        ("the answer of somebody else", |run| told(run, 1).body = id(2), &[Invariant::Truth]),
         (
             "not dispatched, and executed",
             |run| {
-                *told(run, 1) =
-                    Said { status: 503, outcome: Some(Outcome::NotDispatched), body: String::new() };
+                *told(run, 1) = ResponseContent {
+                    status: 503,
+                    outcome: Some(FencingOutcome::NotDispatched),
+                    body: String::new(),
+                };
             },
-            &[Law::Outcome],
+            &[Invariant::Outcome],
         ),
-        ("no word of its outcome", |run| told(run, 6).outcome = None, &[Law::Outcome]),
+        ("no word of its outcome", |run| told(run, 6).outcome = None, &[Invariant::Outcome]),
         (
             "replayed, and nothing was ever done",
             |run| {
                 run.asked[0].operation = Some("op-other".into());
-                told(run, 1).outcome = Some(Outcome::Replayed);
+                told(run, 1).outcome = Some(FencingOutcome::Replayed);
                 run.deeds.remove(0);
                 run.balances.insert("account/0".into(), 4);
             },
-            &[Law::Truth],
+            &[Invariant::Truth],
         ),
     ]);
 }
@@ -222,16 +239,20 @@ fn what_is_done_twice_is_caught() {
                 doubled(run, again);
                 run.marks.insert("account/0".into(), token(100));
             },
-            &[Law::Twice],
+            &[Invariant::Twice],
         ),
-        ("an operation, by two attempts", |run| run.asked[1].operation = Some("op-1".into()), &[Law::Twice]),
+        (
+            "an operation, by two attempts",
+            |run| run.asked[1].operation = Some("op-1".into()),
+            &[Invariant::Twice],
+        ),
         (
             "an operation, by one that was never answered",
             |run| {
                 run.asked[1].operation = Some("op-1".into());
                 run.asked[1].told = None;
             },
-            &[Law::Twice],
+            &[Invariant::Twice],
         ),
     ]);
 }
@@ -248,19 +269,19 @@ fn what_is_lost_or_left_or_late_is_caught() {
                 doubled(run, again);
                 run.marks.insert("account/0".into(), Token::new(5, 0, 2).expect("small"));
             },
-            &[Law::Tenure],
+            &[Invariant::Tenure],
         ),
         (
             "a key that is served too late",
             |run| run.struck.as_mut().expect("struck").bound = Duration::from_secs(2),
-            &[Law::Recovery],
+            &[Invariant::Recovery],
         ),
         (
             "a key that is never served again",
             |run| {
                 run.struck.as_mut().expect("struck").paths.push("/pay/1".into());
             },
-            &[Law::Recovery],
+            &[Invariant::Recovery],
         ),
         (
             "only who asked before is served",
@@ -270,34 +291,34 @@ fn what_is_lost_or_left_or_late_is_caught() {
                     .iter_mut()
                     .for_each(|asked| asked.invoked = asked.invoked.min(from - Duration::from_secs(1)));
             },
-            &[Law::Recovery],
+            &[Invariant::Recovery],
         ),
         (
             "a mark that is older than what was let in",
             |run| {
                 run.marks.insert("account/0".into(), token(4));
             },
-            &[Law::Mark],
+            &[Invariant::Mark],
         ),
-        ("no mark at all", |run| run.marks.clear(), &[Law::Mark]),
+        ("no mark at all", |run| run.marks.clear(), &[Invariant::Mark]),
         (
             "a lock node that stays",
             |run| run.leftovers.push("/locks/a7/account%2F0/n-1".into()),
-            &[Law::Rest],
+            &[Invariant::Rest],
         ),
         (
             "an addition that was lost",
             |run| {
                 run.balances.insert("account/0".into(), 4);
             },
-            &[Law::Sum],
+            &[Invariant::Sum],
         ),
         (
             "an addition that nobody asked for",
             |run| {
                 run.balances.insert("account/0".into(), 6);
             },
-            &[Law::Sum],
+            &[Invariant::Sum],
         ),
     ]);
 }
@@ -307,17 +328,18 @@ fn what_is_lost_or_left_or_late_is_caught() {
 fn at_level_upstream_only_effects_have_to_be_apart() {
     let mut run = sound();
     run.deeds[1].door.began = run.deeds[0].door.began;
-    assert_eq!(laws(&run, Level::Upstream), []);
+    assert_eq!(laws(&run, MatrixLevel::Upstream), []);
     run.deeds[1].effect.began = run.deeds[0].effect.began;
-    assert_eq!(laws(&run, Level::Upstream), [Law::Overlap]);
+    assert_eq!(laws(&run, MatrixLevel::Upstream), [Invariant::Overlap]);
 }
 
 /// A service that says 412, and a repeat that is told of the first attempt, have executed nothing themselves.
 #[test]
 fn what_the_service_or_an_earlier_attempt_answers_is_no_word_of_this_execution() {
     let mut run = sound();
-    let done = |status| Some(Said { status, outcome: Some(Outcome::Done), body: String::new() });
-    let nothing = |number: u64, operation: Option<String>, status| Asked {
+    let done =
+        |status| Some(ResponseContent { status, outcome: Some(FencingOutcome::Done), body: String::new() });
+    let nothing = |number: u64, operation: Option<String>, status| ClientAttempt {
         id: format!("n-{number}@gw-1"),
         operation,
         told: done(status),
@@ -325,23 +347,23 @@ fn what_the_service_or_an_earlier_attempt_answers_is_no_word_of_this_execution()
     };
     let more = [nothing(1, None, 412), nothing(2, Some("op-1".into()), 409)];
     run.asked.extend(more);
-    assert_eq!(breaches(&run, Level::Guard), []);
+    assert_eq!(breaches(&run, MatrixLevel::Guard), []);
 }
 
 /// A request for two keys is one execution of each, and one answer.
 #[test]
 fn a_set_of_keys_is_judged_key_by_key() {
     let mut run = sound();
-    let other = |deed: &Deed| {
+    let other = |deed: &KeyExecution| {
         let mut deed = deed.clone();
         deed.door.key = "account/1".into();
         deed
     };
-    let others: Vec<Deed> = run.deeds.iter().map(other).collect();
+    let others: Vec<KeyExecution> = run.deeds.iter().map(other).collect();
     run.deeds.extend(others);
     run.balances.insert("account/1".into(), 5);
     run.marks.insert("account/1".into(), token(5));
-    assert_eq!(breaches(&run, Level::Guard), []);
+    assert_eq!(breaches(&run, MatrixLevel::Guard), []);
     run.deeds[6].effect.began = run.deeds[5].effect.began;
-    assert_eq!(laws(&run, Level::Guard), [Law::Overlap]);
+    assert_eq!(laws(&run, MatrixLevel::Guard), [Invariant::Overlap]);
 }

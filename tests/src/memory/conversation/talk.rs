@@ -2,39 +2,39 @@
 
 use std::collections::VecDeque;
 
-use fencegate_lock::session::link::{Failed, Fault};
+use fencegate_lock::session::link::{MultiError, ZkError};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::memory::{
-    pipe::Pipe,
-    request::{Answer, Request},
-    server::Reply,
-    watchers::{Watch, Watchers},
-    watches::{Aspect, Event},
+    pipe::DelayQueue,
+    request::{ServerAnswer, ServerRequest},
+    server::ServerReply,
+    watchers::{ClientWatches, SimWatch},
+    watches::{WatchEvent, WatchKind},
 };
 
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct ClientState {
     /// As the server knows it; after a swap not what the client was told at first.
     pub(super) session: i64,
-    pub(super) phase: Phase,
-    pub(super) parting: Parting,
+    pub(super) phase: ConnectionPhase,
+    pub(super) parting: CloseState,
     /// The newest transaction of which a reply told.
     pub(super) seen: i64,
     pub(super) heard: Instant,
     pub(super) spoke: Instant,
     pub(super) pinged: bool,
     /// Asked for while there was no connection.
-    pub(super) waiting: VecDeque<Call>,
+    pub(super) waiting: VecDeque<PendingCall>,
     /// Sent, in order; replies come in the same order.
-    pub(super) asked: VecDeque<Asked>,
-    pub(super) to_server: Pipe<Request>,
-    pub(super) to_client: Pipe<Message>,
-    pub(super) watchers: Watchers,
+    pub(super) asked: VecDeque<SentRequest>,
+    pub(super) to_server: DelayQueue<ServerRequest>,
+    pub(super) to_client: DelayQueue<ServerMessage>,
+    pub(super) watchers: ClientWatches,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     Connected,
     Away { retry: Instant },
     Over,
@@ -42,57 +42,57 @@ pub(super) enum Phase {
 
 /// Whether the session's owner has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parting {
+pub(super) enum CloseState {
     Not,
     Wanted,
     Sent,
 }
 
-pub(in crate::memory) type Heard = Result<(Answer, Option<Watch>), Failed>;
+pub(in crate::memory) type CallResult = Result<(ServerAnswer, Option<SimWatch>), MultiError>;
 
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) request: Request,
-    pub(super) answer: oneshot::Sender<Heard>,
+pub(super) struct PendingCall {
+    pub(super) request: ServerRequest,
+    pub(super) answer: oneshot::Sender<CallResult>,
 }
 
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum SentRequest {
     Ping,
     Close,
-    Call { watch: Option<(String, Aspect)>, answer: oneshot::Sender<Heard> },
+    Call { watch: Option<(String, WatchKind)>, answer: oneshot::Sender<CallResult> },
 }
 
 #[derive(Debug)]
-pub(super) enum Message {
-    Reply(Reply),
-    Event(Event),
+pub(super) enum ServerMessage {
+    Reply(ServerReply),
+    Event(WatchEvent),
     /// The server closes the connection.
     Closed,
 }
 
-impl Talk {
+impl ClientState {
     /// Of a session that has just been made, over a connection that is there.
     pub(super) fn begin(session: i64) -> Self {
         let now = Instant::now();
         Self {
             session,
-            phase: Phase::Connected,
-            parting: Parting::Not,
+            phase: ConnectionPhase::Connected,
+            parting: CloseState::Not,
             seen: 0,
             heard: now,
             spoke: now,
             pinged: false,
             waiting: VecDeque::new(),
             asked: VecDeque::new(),
-            to_server: Pipe::default(),
-            to_client: Pipe::default(),
-            watchers: Watchers::default(),
+            to_server: DelayQueue::default(),
+            to_client: DelayQueue::default(),
+            watchers: ClientWatches::default(),
         }
     }
 }
 
 /// Nobody may be waiting for it any more.
-pub(super) fn refuse(answer: oneshot::Sender<Heard>, fault: Fault) {
-    answer.send(Err(Failed { step: None, fault })).ok();
+pub(super) fn refuse(answer: oneshot::Sender<CallResult>, fault: ZkError) {
+    answer.send(Err(MultiError { step: None, fault })).ok();
 }

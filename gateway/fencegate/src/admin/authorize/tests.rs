@@ -6,16 +6,16 @@ use std::{
 };
 
 use axum::{Router, body::Body, middleware, routing::post};
-use fencegate_policies::host::Served;
+use fencegate_policies::host::HostPattern;
 use tower::ServiceExt as _;
 
 use super::*;
 
 /// What was logged.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Lines {
+impl io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
     }
@@ -25,10 +25,11 @@ impl io::Write for Lines {
     }
 }
 
-fn door() -> Door {
-    let hosts = vec![Served::parse("admin.example").expect("a name")];
-    let admin = plan::Admin { address: ([127, 0, 0, 1], 9901).into(), hosts, bearer: None, tls: None };
-    Door::of(&admin).expect("no token is asked for")
+fn door() -> AdminAuth {
+    let hosts = vec![HostPattern::parse("admin.example").expect("a name")];
+    let admin =
+        plan::AdminListener { address: ([127, 0, 0, 1], 9901).into(), hosts, bearer: None, tls: None };
+    AdminAuth::of(&admin).expect("no token is asked for")
 }
 
 #[test]
@@ -107,7 +108,7 @@ async fn goes_wrong() -> StatusCode {
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_goes_wrong_on_the_way_leaves_its_line_too() {
-    let lines = Lines::default();
+    let lines = CapturedLog::default();
     let written = lines.clone();
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
     let _listening = tracing::subscriber::set_default(log);
@@ -115,7 +116,7 @@ async fn what_goes_wrong_on_the_way_leaves_its_line_too() {
         .route("/api/v1/drain", post(goes_wrong))
         .layer(middleware::from_fn_with_state(door(), pass));
     let mut asked = Request::post("/api/v1/drain").header(HOST, "127.0.0.1").body(Body::empty());
-    let caller = Caller { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
+    let caller = AdminConnection { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
     asked.as_mut().expect("a request").extensions_mut().insert(caller);
     let answer = routes.oneshot(asked.expect("a request")).await.unwrap_or_else(|never| match never {});
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);

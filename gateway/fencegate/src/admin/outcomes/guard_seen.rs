@@ -7,42 +7,42 @@ use std::{
 
 use fencegate_guard::{
     Guard,
-    journal::Taken,
-    operation::{Entry, Resolution},
-    refused::Refused,
-    register::{InDoubt, Quarantined, Scope, Why},
+    journal::TakeOutcome,
+    operation::{JournalEntry, Resolution},
+    refused::AdmitError,
+    register::{InDoubtExecution, QuarantineReason, QuarantineScope, QuarantineStatus},
 };
 use fencegate_policies::token::Token;
-use fencegate_process::{clock::Boot, shown::Names};
+use fencegate_process::{clock::BootInstant, shown::KeyRedaction};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin::{
-        csrf::Csrf,
-        deed::Deed,
-        fault::{Fault, Word},
+        csrf::CsrfToken,
+        deed::AuditAction,
+        fault::{ApiError, ApiErrorCode},
         input::ResolvedAs,
     },
     metrics::Metrics,
-    threads::Threads,
-    unbelieved::Unbelieved,
+    threads::ThreadMonitor,
+    unbelieved::RejectedCallers,
 };
 
 /// What the admin listener of a guard shows, and how it ends the process.
 #[derive(Clone)]
-pub struct GuardSeen {
+pub struct GuardState {
     pub guard: Arc<Guard>,
     /// The callers that the guard did not believe.
-    pub unbelieved: Arc<Unbelieved>,
+    pub unbelieved: Arc<RejectedCallers>,
     pub metrics: Arc<Metrics>,
-    pub threads: Threads,
+    pub threads: ThreadMonitor,
     pub drain: CancellationToken,
     /// Ends the process in order.
     pub end: CancellationToken,
-    pub csrf: Csrf,
-    pub names: Names,
+    pub csrf: CsrfToken,
+    pub names: KeyRedaction,
     /// Allows one backup at a time.
     pub backups: Arc<Semaphore>,
 }
@@ -90,19 +90,20 @@ pub enum Kind {
 /// The most operations that are shown.
 const MOST: usize = 1000;
 
-impl GuardSeen {
+impl GuardState {
     /// All operations and executions with an unknown outcome.
-    pub(in crate::admin) async fn open(&self) -> Result<Vec<Open>, Refused> {
+    pub(in crate::admin) async fn open(&self) -> Result<Vec<Open>, AdmitError> {
         let guard = &self.guard;
         let unfinished = guard.unfinished(MOST).await?;
         let doubts = guard.doubts().await?;
-        let known: HashMap<Token, &InDoubt> = doubts.iter().map(|doubt| (doubt.token, doubt)).collect();
+        let known: HashMap<Token, &InDoubtExecution> =
+            doubts.iter().map(|doubt| (doubt.token, doubt)).collect();
         let closes =
             |token: Token| u64::try_from(known.get(&token)?.until.since(guard.now()).as_millis()).ok();
         let endpoint = |token: Token| Some(known.get(&token)?.place.as_ref()?.to_string());
         let silent = |token: Token| known.get(&token).is_some_and(|doubt| doubt.silent);
         let names = self.names;
-        let operation = |reference: String, entry: Entry| Open {
+        let operation = |reference: String, entry: JournalEntry| Open {
             reference,
             kind: Kind::Operation,
             closes_key_for_ms: closes(entry.token),
@@ -141,10 +142,12 @@ impl GuardSeen {
         reference: &str,
         outcome: ResolvedAs,
         force: bool,
-    ) -> Result<Deed, Fault> {
+    ) -> Result<AuditAction, ApiError> {
         let guard = &self.guard;
         let done = outcome == ResolvedAs::Done;
-        let did = |what: &str| Deed(format!("resolved {what} as {}", if done { "done" } else { "not done" }));
+        let did = |what: &str| {
+            AuditAction(format!("resolved {what} as {}", if done { "done" } else { "not done" }))
+        };
         if let Ok(token) = Token::parse(reference) {
             let doubts = guard.doubts().await.map_err(|refused| away(&refused))?;
             let doubt = doubts.into_iter().find(|doubt| doubt.token == token);
@@ -158,14 +161,14 @@ impl GuardSeen {
         let found = guard.by_reference(reference).await.map_err(|refused| away(&refused))?;
         let (id, _) = found.ok_or_else(|| unknown(reference))?;
         let taken = guard.take_unfinished(id).await.map_err(|refused| away(&refused))?;
-        let Taken::Yours(reservation, entry) = taken else { return Err(unknown(reference)) };
+        let TakeOutcome::Taken(reservation, entry) = taken else { return Err(unknown(reference)) };
         // An answer of the service is about the past. Until then the request may arrive after it.
         let begins = !done && guard.may_still_run(&entry).await.map_err(|refused| away(&refused))?;
         if begins && !force {
             let message = format!(
                 "operation {reference} may still be begun: ask the service again when its keys are free, or add `--force`"
             );
-            return Err(Fault::new(Word::Force, message));
+            return Err(ApiError::new(ApiErrorCode::Force, message));
         }
         let over = guard.over(&entry.keys, entry.token, "operator").await;
         over.map_err(|refused| away(&refused))?;
@@ -180,38 +183,38 @@ impl GuardSeen {
 }
 
 /// What is closed, why, and for how long, in one sentence.
-pub(in crate::admin) fn quarantine(closed: Quarantined, now: Boot) -> String {
+pub(in crate::admin) fn quarantine(closed: QuarantineStatus, now: BootInstant) -> String {
     let left = closed.until.since(now);
     match closed.scope {
-        Scope::Keys(1) => {
+        QuarantineScope::Keys(1) => {
             format!("ready; 1 key was at work at an unclean stop, and is in quarantine for {left:.1?}")
         }
-        Scope::Keys(keys) => {
+        QuarantineScope::Keys(keys) => {
             format!(
                 "ready; {keys} keys were at work at an unclean stop, and are in quarantine for {left:.1?}"
             )
         }
-        Scope::EveryKey(Why::NewStore) => {
+        QuarantineScope::EveryKey(QuarantineReason::NewStore) => {
             format!(
                 "in quarantine for {left:.1?}: the store is new, and another guard may have sent what still runs"
             )
         }
-        Scope::EveryKey(Why::Restored) => format!(
+        QuarantineScope::EveryKey(QuarantineReason::Restored) => format!(
             "in quarantine for {left:.1?}: the store was made of a backup, and what was let in since then may still run"
         ),
-        Scope::EveryKey(Why::OlderBuild) => format!(
+        QuarantineScope::EveryKey(QuarantineReason::OlderBuild) => format!(
             "in quarantine for {left:.1?}: an older build kept the store, which did not note which keys are at work"
         ),
-        Scope::EveryKey(Why::RolledBack) => format!(
+        QuarantineScope::EveryKey(QuarantineReason::RolledBack) => format!(
             "in quarantine for {left:.1?}: the database has lost what it had acknowledged, and what was let in may still run"
         ),
     }
 }
 
-pub(super) fn unknown(what: &str) -> Fault {
-    Fault::new(Word::NotFound, format!("nothing known of `{what}`, or it is running"))
+pub(super) fn unknown(what: &str) -> ApiError {
+    ApiError::new(ApiErrorCode::NotFound, format!("nothing known of `{what}`, or it is running"))
 }
 
-pub(in crate::admin) fn away(refused: &Refused) -> Fault {
-    Fault::new(Word::Away, refused.to_string())
+pub(in crate::admin) fn away(refused: &AdmitError) -> ApiError {
+    ApiError::new(ApiErrorCode::Away, refused.to_string())
 }

@@ -7,37 +7,37 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
-use fencegate_process::gathered::Gathered;
+use fencegate_process::gathered::MetricSnapshot;
 
 use super::{
-    forms::{OperationPage, Resolve, confirmed, not_open},
-    frame::{After, FaultPage, Page, VERSION, assets},
-    parts::{Condition, Counter, InDoubt, Tile},
+    forms::{OperationPage, ResolveForm, confirmed, not_open},
+    frame::{ErrorPage, FlashMessage, Page, VERSION, assets},
+    parts::{CounterRow, OperationRow, ProcessStatus, Tile},
     times::{brief, now, since, when},
 };
 use crate::admin::{
-    deed::Deed,
+    deed::AuditAction,
     documents::encoded,
     outcomes::{
         AWAY,
-        guard_seen::{GuardSeen, Open, away, quarantine},
+        guard_seen::{GuardState, Open, away, quarantine},
     },
 };
 
 #[derive(Template)]
 #[template(path = "guard.html")]
-struct Doubts {
+struct GuardPage {
     version: &'static str,
     at: String,
-    state: Condition,
+    state: ProcessStatus,
     note: Option<&'static str>,
     tiles: Vec<Tile>,
-    operations: Result<Vec<InDoubt>, String>,
-    decisions: Vec<Counter>,
+    operations: Result<Vec<OperationRow>, String>,
+    decisions: Vec<CounterRow>,
     stale: Option<String>,
 }
 
-pub(super) fn routes() -> Router<GuardSeen> {
+pub(super) fn routes() -> Router<GuardState> {
     Router::new()
         .route("/", get(overview))
         .route("/operations/{reference}", get(operation))
@@ -45,7 +45,7 @@ pub(super) fn routes() -> Router<GuardSeen> {
         .merge(assets())
 }
 
-async fn overview(State(seen): State<GuardSeen>, Query(after): Query<After>) -> Response {
+async fn overview(State(seen): State<GuardState>, Query(after): Query<FlashMessage>) -> Response {
     seen.guard.count();
     let operations = open(&seen).await;
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
@@ -61,7 +61,7 @@ async fn overview(State(seen): State<GuardSeen>, Query(after): Query<After>) -> 
     let stale = refusals.latest.map(|stale| {
         format!("{} for {}, where {} had been", stale.presented, seen.names.of_all(&stale.keys), stale.newest)
     });
-    let page = Doubts {
+    let page = GuardPage {
         version: VERSION,
         at: now(),
         state: state(&seen),
@@ -79,18 +79,18 @@ async fn overview(State(seen): State<GuardSeen>, Query(after): Query<After>) -> 
     Page(page).into_response()
 }
 
-fn state(seen: &GuardSeen) -> Condition {
+fn state(seen: &GuardState) -> ProcessStatus {
     if seen.drain.is_cancelled() {
-        return Condition { word: "draining", class: "warn", why: None };
+        return ProcessStatus { word: "draining", class: "warn", why: None };
     }
     if !seen.guard.has_its_store() {
-        return Condition { word: "away", class: "bad", why: Some(AWAY.into()) };
+        return ProcessStatus { word: "away", class: "bad", why: Some(AWAY.into()) };
     }
     match seen.guard.quarantine() {
-        None => Condition { word: "ready", class: "good", why: None },
+        None => ProcessStatus { word: "ready", class: "good", why: None },
         Some(closed) => {
             let why = quarantine(closed, seen.guard.now());
-            Condition { word: "quarantine", class: "warn", why: Some(why) }
+            ProcessStatus { word: "quarantine", class: "warn", why: Some(why) }
         }
     }
 }
@@ -129,7 +129,7 @@ const DECISIONS: [(&str, &str, &str); 25] = [
 ];
 
 /// The decisions that were counted at least once.
-fn decisions(seen: &GuardSeen, counted: &Gathered) -> Vec<Counter> {
+fn decisions(seen: &GuardState, counted: &MetricSnapshot) -> Vec<CounterRow> {
     let counter = |(word, count): (String, f64)| {
         let known = DECISIONS.iter().find(|(decision, ..)| *decision == word);
         let (what, means) = known.map_or((word.as_str(), ""), |(_, what, means)| (*what, *means));
@@ -138,19 +138,19 @@ fn decisions(seen: &GuardSeen, counted: &Gathered) -> Vec<Counter> {
             format!("last at {}, {} from {}{behalf}", when(caller.at), caller.method, caller.peer)
         });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-        Counter { what: what.to_owned(), means, count: count as u64, last }
+        CounterRow { what: what.to_owned(), means, count: count as u64, last }
     };
     let decisions = counted.by_label("fencegate_guard_decisions_total", "decision").into_iter();
     decisions.filter(|(_, count)| *count > 0.0).map(counter).collect()
 }
 
-pub(super) async fn open(seen: &GuardSeen) -> Result<Vec<InDoubt>, String> {
+pub(super) async fn open(seen: &GuardState) -> Result<Vec<OperationRow>, String> {
     let open = seen.open().await.map_err(|refused| refused.to_string())?;
     Ok(open.into_iter().map(in_doubt).collect())
 }
 
-fn in_doubt(open: Open) -> InDoubt {
-    InDoubt {
+fn in_doubt(open: Open) -> OperationRow {
+    OperationRow {
         link: encoded(&open.reference),
         reference: open.reference,
         request: match (open.method, open.target) {
@@ -174,9 +174,9 @@ fn in_doubt(open: Open) -> InDoubt {
 }
 
 async fn operation(
-    State(seen): State<GuardSeen>,
+    State(seen): State<GuardState>,
     Path(reference): Path<String>,
-) -> Result<Response, FaultPage> {
+) -> Result<Response, ErrorPage> {
     let open = seen.open().await.map_err(|refused| away(&refused))?;
     let one = open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
     let page = OperationPage { one: in_doubt(one), csrf: seen.csrf.text(), version: VERSION };
@@ -184,10 +184,10 @@ async fn operation(
 }
 
 async fn resolve(
-    State(seen): State<GuardSeen>,
+    State(seen): State<GuardState>,
     Path(reference): Path<String>,
-    Form(form): Form<Resolve>,
-) -> Result<(Extension<Deed>, Redirect), FaultPage> {
+    Form(form): Form<ResolveForm>,
+) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
     seen.csrf.check(&form.csrf)?;
     confirmed(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;

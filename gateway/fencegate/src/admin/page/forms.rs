@@ -7,26 +7,26 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Redirect, Response},
 };
-use fencegate_lock::once::unresolved::Unresolved;
-use fencegate_process::shown::Names;
+use fencegate_lock::once::unresolved::UnresolvedOperation;
+use fencegate_process::shown::KeyRedaction;
 use serde::Deserialize;
 
 use super::{
-    frame::{FaultPage, Page, VERSION},
-    parts::InDoubt,
+    frame::{ErrorPage, Page, VERSION},
+    parts::OperationRow,
     times::since,
 };
 use crate::admin::{
     breaking::Breaking,
-    deed::Deed,
+    deed::AuditAction,
     documents::encoded,
-    fault::{Fault, Word},
-    gateway_seen::GatewaySeen,
+    fault::{ApiError, ApiErrorCode},
+    gateway_seen::GatewayState,
     input::ResolvedAs,
 };
 
 #[derive(Deserialize)]
-pub(super) struct Break {
+pub(super) struct BreakForm {
     csrf: String,
     confirm: String,
     holder: Option<String>,
@@ -34,12 +34,12 @@ pub(super) struct Break {
 }
 
 pub(super) async fn break_lock(
-    State(seen): State<GatewaySeen>,
+    State(seen): State<GatewayState>,
     Path(key): Path<String>,
-    Form(form): Form<Break>,
-) -> Result<(Extension<Deed>, Redirect), FaultPage> {
+    Form(form): Form<BreakForm>,
+) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
     seen.csrf.check(&form.csrf)?;
-    let Break { confirm, holder, force, .. } = form;
+    let BreakForm { confirm, holder, force, .. } = form;
     let (did, _) = seen.break_lock(&key, Breaking { confirm, holder, force: force.is_some() }).await?;
     Ok((Extension(did), Redirect::to("/?done=broken")))
 }
@@ -47,23 +47,23 @@ pub(super) async fn break_lock(
 #[derive(Template)]
 #[template(path = "operation.html")]
 pub(super) struct OperationPage<'a> {
-    pub(super) one: InDoubt,
+    pub(super) one: OperationRow,
     pub(super) csrf: &'a str,
     pub(super) version: &'static str,
 }
 
 pub(super) async fn operation(
-    State(seen): State<GatewaySeen>,
+    State(seen): State<GatewayState>,
     Path(reference): Path<String>,
-) -> Result<Response, FaultPage> {
-    let open = seen.keeper.operations().await.map_err(Fault::from)?;
+) -> Result<Response, ErrorPage> {
+    let open = seen.keeper.operations().await.map_err(ApiError::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open(&reference))?;
     let page = OperationPage { one: in_doubt(one, seen.names()), csrf: seen.csrf.text(), version: VERSION };
     Ok(Page(page).into_response())
 }
 
 #[derive(Deserialize)]
-pub(super) struct Resolve {
+pub(super) struct ResolveForm {
     pub(super) csrf: String,
     pub(super) confirm: String,
     pub(super) outcome: ResolvedAs,
@@ -71,29 +71,32 @@ pub(super) struct Resolve {
 }
 
 pub(super) async fn resolve(
-    State(seen): State<GatewaySeen>,
+    State(seen): State<GatewayState>,
     Path(reference): Path<String>,
-    Form(form): Form<Resolve>,
-) -> Result<(Extension<Deed>, Redirect), FaultPage> {
+    Form(form): Form<ResolveForm>,
+) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
     seen.csrf.check(&form.csrf)?;
     confirmed(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;
     Ok((Extension(did), Redirect::to("/?done=resolved")))
 }
 
-pub(super) fn confirmed(confirm: &str, reference: &str) -> Result<(), Fault> {
-    let differs = || Fault::new(Word::Confirm, "what was written to confirm is not the reference");
+pub(super) fn confirmed(confirm: &str, reference: &str) -> Result<(), ApiError> {
+    let differs = || ApiError::new(ApiErrorCode::Confirm, "what was written to confirm is not the reference");
     (confirm.trim() == reference).then_some(()).ok_or_else(differs)
 }
 
-pub(super) fn not_open(reference: &str) -> Fault {
-    Fault::new(Word::NotFound, format!("nothing is in doubt under the reference `{reference}` any more"))
+pub(super) fn not_open(reference: &str) -> ApiError {
+    ApiError::new(
+        ApiErrorCode::NotFound,
+        format!("nothing is in doubt under the reference `{reference}` any more"),
+    )
 }
 
-pub(super) fn in_doubt(open: &Unresolved, names: Names) -> InDoubt {
+pub(super) fn in_doubt(open: &UnresolvedOperation, names: KeyRedaction) -> OperationRow {
     let record = &open.record;
     let target = if names.shows_targets() { record.target.as_str() } else { "(target not shown)" };
-    InDoubt {
+    OperationRow {
         reference: open.reference.clone(),
         link: encoded(&open.reference),
         request: format!("{} {target}", record.method),

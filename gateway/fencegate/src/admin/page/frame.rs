@@ -9,7 +9,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use crate::admin::fault::Fault;
+use crate::admin::fault::ApiError;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -27,35 +27,35 @@ impl<T: Template> IntoResponse for Page<T> {
 }
 
 /// A [`Fault`] as a page for people.
-pub(super) struct FaultPage(pub(super) Fault);
+pub(super) struct ErrorPage(pub(super) ApiError);
 
 #[derive(Template)]
 #[template(path = "fault.html")]
-struct NotDone<'a> {
+struct ErrorTemplate<'a> {
     said: &'a str,
     version: &'static str,
 }
 
-impl From<Fault> for FaultPage {
-    fn from(fault: Fault) -> Self {
+impl From<ApiError> for ErrorPage {
+    fn from(fault: ApiError) -> Self {
         Self(fault)
     }
 }
 
-impl IntoResponse for FaultPage {
+impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
-        let page = Page(NotDone { said: &self.0.said, version: VERSION }).into_response();
+        let page = Page(ErrorTemplate { said: &self.0.said, version: VERSION }).into_response();
         (self.0.word.status(), self.0.did.map(Extension), page).into_response()
     }
 }
 
 /// The result of a form: one of our own sentences, named by a word.
 #[derive(Deserialize)]
-pub(super) struct After {
+pub(super) struct FlashMessage {
     done: Option<String>,
 }
 
-impl After {
+impl FlashMessage {
     pub(super) fn note(&self) -> Option<&'static str> {
         match self.done.as_deref()? {
             "broken" => Some("The lock was broken: the next one in line has it, as soon as there is one."),

@@ -11,19 +11,19 @@ use serde::Deserialize;
 
 use super::{
     doubts::open,
-    frame::{FaultPage, Page, VERSION},
-    parts::InDoubt,
+    frame::{ErrorPage, Page, VERSION},
+    parts::OperationRow,
     times::now,
 };
 use crate::admin::{
     documents::encoded,
-    fault::{Fault, Word},
-    outcomes::guard_seen::{GuardSeen, away},
+    fault::{ApiError, ApiErrorCode},
+    outcomes::guard_seen::{GuardState, away},
 };
 
 #[derive(Template)]
 #[template(path = "marked_key.html")]
-struct MarkedKey {
+struct GuardKeyPage {
     key: String,
     link: String,
     at: String,
@@ -31,34 +31,35 @@ struct MarkedKey {
     write: Option<String>,
     read: Option<String>,
     running: Vec<String>,
-    operations: Vec<InDoubt>,
+    operations: Vec<OperationRow>,
     version: &'static str,
 }
 
 #[derive(Deserialize)]
-pub(super) struct MarkForm {
+pub(super) struct GuardKeyForm {
     key: String,
 }
 
 /// Leads from the form to the page: a form cannot write a path.
-pub(super) async fn find(Query(MarkForm { key }): Query<MarkForm>) -> Redirect {
+pub(super) async fn find(Query(GuardKeyForm { key }): Query<GuardKeyForm>) -> Redirect {
     Redirect::to(&format!("/keys/{}", encoded(key.trim())))
 }
 
 pub(super) async fn marked_key(
-    State(seen): State<GuardSeen>,
+    State(seen): State<GuardState>,
     Path(text): Path<String>,
-) -> Result<Response, FaultPage> {
-    let key = ResourceKey::parse(&text).map_err(|bad| Fault::new(Word::Malformed, bad.to_string()))?;
+) -> Result<Response, ErrorPage> {
+    let key =
+        ResourceKey::parse(&text).map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))?;
     let known = seen.guard.seen(&key).await.map_err(|refused| away(&refused))?;
     let (write, read) = known.as_ref().map_or((None, None), |known| (known.write, known.read));
     let named = seen.names.of(&key);
-    let mut operations = open(&seen).await.map_err(|said| Fault::new(Word::Away, said))?;
+    let mut operations = open(&seen).await.map_err(|said| ApiError::new(ApiErrorCode::Away, said))?;
     operations.retain(|one| one.of.contains(&named));
     let shown = |token: &Token| format!("{token} (number {})", token.number());
     let running: Vec<String> =
         known.iter().flat_map(|known| &known.running).map(|running| shown(&running.token)).collect();
-    let page = MarkedKey {
+    let page = GuardKeyPage {
         opening: opening(&named, write.max(read), running.len(), operations.len()),
         write: write.as_ref().map(shown),
         read: read.as_ref().map(shown),

@@ -14,23 +14,23 @@ use axum::{
 use serde::Deserialize;
 
 use self::{
-    first_sentence::FirstSentence,
-    known::KnownOfKey,
-    related::{LeaseRow, Link, Past},
-    waiters::{Node, WaitingRow},
-    whose::Holder,
+    first_sentence::KeySummary,
+    known::KeyFacts,
+    related::{FinishedRequestRow, LeaseRow, Link},
+    waiters::{NodeRow, WaiterRow},
+    whose::HolderRow,
 };
 use super::{
-    frame::{After, FaultPage, Page, VERSION},
+    frame::{ErrorPage, FlashMessage, Page, VERSION},
     overview::operations,
-    parts::InDoubt,
+    parts::OperationRow,
     times::now,
 };
-use crate::admin::{documents::encoded, gateway_seen::GatewaySeen};
+use crate::admin::{documents::encoded, gateway_seen::GatewayState};
 
 #[derive(Template)]
 #[template(path = "key.html")]
-struct OneKey<'a> {
+struct KeyPage<'a> {
     key: String,
     /// The key as a segment of a path.
     link: String,
@@ -41,16 +41,16 @@ struct OneKey<'a> {
     /// The request in question, and its state.
     asked: String,
     yours: Option<String>,
-    holders: Vec<Holder>,
+    holders: Vec<HolderRow>,
     /// What releases the key at the latest.
     ends: Vec<String>,
-    waiting: Vec<WaitingRow>,
+    waiting: Vec<WaiterRow>,
     /// How many more requests wait here than are shown.
     more: usize,
-    nodes: Result<Vec<Node>, String>,
-    over: Vec<Past>,
+    nodes: Result<Vec<NodeRow>, String>,
+    over: Vec<FinishedRequestRow>,
     leases: Vec<LeaseRow>,
-    operations: Option<Result<Vec<InDoubt>, String>>,
+    operations: Option<Result<Vec<OperationRow>, String>>,
     mark: Option<String>,
     elsewhere: Vec<Link>,
     /// The node that can be broken.
@@ -70,7 +70,7 @@ pub(super) struct KeyForm {
 
 /// The question about a key.
 #[derive(Deserialize)]
-pub(super) struct About {
+pub(super) struct KeyQuery {
     /// The `X-Request-Id` of an answer, or of a request that waits.
     #[serde(default)]
     request: String,
@@ -86,19 +86,19 @@ pub(super) async fn find(Query(KeyForm { key, request }): Query<KeyForm>) -> Red
 }
 
 pub(super) async fn one_key(
-    State(seen): State<GatewaySeen>,
+    State(seen): State<GatewayState>,
     Path(text): Path<String>,
-    Query(About { request }): Query<About>,
-    Query(after): Query<After>,
-) -> Result<Response, FaultPage> {
+    Query(KeyQuery { request }): Query<KeyQuery>,
+    Query(after): Query<FlashMessage>,
+) -> Result<Response, ErrorPage> {
     let forced = !seen.compares(&text)?;
     let plan = seen.in_force.plan();
-    let known = KnownOfKey::of(&seen, &text).await?;
+    let known = KeyFacts::of(&seen, &text).await?;
     let in_doubt = operations(&seen, &plan, Some(&known.key)).await;
     let request = request.trim();
-    let sentence = FirstSentence::of(&known, &seen.name, request);
+    let sentence = KeySummary::of(&known, &seen.name, request);
     let line = known.line.as_deref().unwrap_or_default();
-    let page = OneKey {
+    let page = KeyPage {
         link: known.link.clone(),
         gateway: &seen.name,
         at: now(),
@@ -111,7 +111,7 @@ pub(super) async fn one_key(
         waiting: waiters::here(&known),
         more: known.here.as_ref().map_or(0, |here| here.waiting).saturating_sub(waiters::SHOWN),
         nodes: known.line.as_deref().map(waiters::nodes).map_err(Clone::clone),
-        over: known.over.iter().map(Past::of).collect(),
+        over: known.over.iter().map(FinishedRequestRow::of).collect(),
         leases: known.leases.iter().map(LeaseRow::of).collect(),
         operations: in_doubt,
         mark: related::mark(&known, &plan),

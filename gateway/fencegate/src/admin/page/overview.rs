@@ -3,17 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
-use fencegate_lock::once::unresolved::Unresolved;
+use fencegate_lock::once::unresolved::UnresolvedOperation;
 use fencegate_lock::tenures::{
     inquiry::SessionStatus,
     question::RegisteredGateway,
-    survey::{self, Order, Select, Survey, Why},
+    survey::{self, ListFilter, ListOrder, LockListing, WaitReason},
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Gateway, OnceStore},
+    plan::{GatewayPlan, OnceStore},
 };
-use fencegate_process::{gathered::Gathered, shown::Names};
+use fencegate_process::{gathered::MetricSnapshot, shown::KeyRedaction};
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
@@ -21,7 +21,7 @@ use super::{
     forms::in_doubt,
     frame::VERSION,
     neighbours::page_of,
-    parts::{Condition, Counter, InDoubt, Tile},
+    parts::{CounterRow, OperationRow, ProcessStatus, Tile},
     plot::Plot,
     times::{brief, now},
 };
@@ -29,36 +29,36 @@ use crate::{
     admin::{
         documents::{self, encoded},
         effective::Effective,
-        gateway_seen::GatewaySeen,
+        gateway_seen::GatewayState,
     },
     refusal::Reason,
 };
 
 #[derive(Template)]
 #[template(path = "gateway.html")]
-pub(super) struct Overview {
+pub(super) struct OverviewPage {
     name: Arc<str>,
     version: &'static str,
     at: String,
-    state: Condition,
+    state: ProcessStatus,
     note: Option<&'static str>,
     tiles: Vec<Tile>,
-    waits: Vec<Wait>,
+    waits: Vec<WaitRow>,
     wanted: usize,
-    locks: Vec<Held>,
+    locks: Vec<LockRow>,
     held: usize,
     plots: [Plot; 2],
-    hot: Vec<Hot>,
+    hot: Vec<HotKeyRow>,
     hot_over: String,
-    safety: Vec<Counter>,
+    safety: Vec<CounterRow>,
     sessions: Vec<SessionRow>,
-    members: Result<Vec<Member>, String>,
+    members: Result<Vec<MemberRow>, String>,
     /// The operations in doubt, if ZooKeeper remembers operations.
-    operations: Option<Result<Vec<InDoubt>, String>>,
+    operations: Option<Result<Vec<OperationRow>, String>>,
     plan: Effective,
 }
 
-struct Wait {
+struct WaitRow {
     key: String,
     link: Option<String>,
     route: String,
@@ -67,7 +67,7 @@ struct Wait {
     why: String,
 }
 
-struct Held {
+struct LockRow {
     key: String,
     link: Option<String>,
     route: String,
@@ -79,7 +79,7 @@ struct Held {
     state: &'static str,
 }
 
-struct Hot {
+struct HotKeyRow {
     key: String,
     link: Option<String>,
     requests: u64,
@@ -95,7 +95,7 @@ struct SessionRow {
     proven: String,
 }
 
-struct Member {
+struct MemberRow {
     name: String,
     sessions: usize,
     version: String,
@@ -110,12 +110,15 @@ const ROWS: usize = 50;
 /// For how many keys ZooKeeper is asked on each view of the page.
 const ASKED: usize = 8;
 
-impl Overview {
-    pub(super) async fn of(seen: &GatewaySeen, note: Option<&'static str>) -> Self {
+impl OverviewPage {
+    pub(super) async fn of(seen: &GatewayState, note: Option<&'static str>) -> Self {
         let plan = seen.in_force.plan();
         let names = seen.names();
-        let survey =
-            seen.keeper.survey(Select { limit: 20 * ROWS, order: Order::Interest, ..Select::default() });
+        let survey = seen.keeper.survey(ListFilter {
+            limit: 20 * ROWS,
+            order: ListOrder::Interest,
+            ..ListFilter::default()
+        });
         let metrics = seen.metrics.clone();
         let counted = spawn_blocking(move || metrics.gathered());
         let (waits, members, operations, counted) = tokio::join!(
@@ -165,17 +168,22 @@ impl Overview {
     }
 }
 
-fn state(seen: &GatewaySeen) -> Condition {
+fn state(seen: &GatewayState) -> ProcessStatus {
     match seen.not_ready() {
-        None => Condition { word: "ready", class: "good", why: None },
+        None => ProcessStatus { word: "ready", class: "good", why: None },
         Some(why) if seen.drain.is_cancelled() => {
-            Condition { word: "draining", class: "warn", why: Some(why) }
+            ProcessStatus { word: "draining", class: "warn", why: Some(why) }
         }
-        Some(why) => Condition { word: "not ready", class: "bad", why: Some(why) },
+        Some(why) => ProcessStatus { word: "not ready", class: "bad", why: Some(why) },
     }
 }
 
-fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety: &[Counter]) -> Vec<Tile> {
+fn tiles(
+    counted: &MetricSnapshot,
+    survey: &LockListing,
+    sessions: &[SessionStatus],
+    safety: &[CounterRow],
+) -> Vec<Tile> {
     let longest = survey.locks.iter().filter_map(|lock| lock.line.first()).map(|waiter| waiter.since).max();
     let least = sessions.iter().map(|session| session.proven_for_ms).min().unwrap_or(0);
     let met: u64 = safety.iter().map(|counter| counter.count).sum();
@@ -211,28 +219,28 @@ fn tiles(counted: &Gathered, survey: &Survey, sessions: &[SessionStatus], safety
 }
 
 /// Links to keys work only where keys are shown, or have a number.
-fn link(key: &ResourceKey, names: Names) -> Option<String> {
+fn link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
     names.is_nameable().then(|| format!("/locks/{}", encoded(&names.of(key))))
 }
 
-async fn waits(seen: &GatewaySeen, survey: &Survey, names: Names) -> Vec<Wait> {
+async fn waits(seen: &GatewayState, survey: &LockListing, names: KeyRedaction) -> Vec<WaitRow> {
     let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
-    let asked = wanted.iter().filter(|lock| lock.why == Some(Why::HeldElsewhere)).take(ASKED);
+    let asked = wanted.iter().filter(|lock| lock.why == Some(WaitReason::HeldElsewhere)).take(ASKED);
     let lines =
         join_all(asked.map(async |lock| {
             (&lock.key, seen.keeper.line_of(&lock.key, seen.in_force.site(&lock.key)).await)
         }))
         .await;
-    let line = |lock: &survey::Lock| {
+    let line = |lock: &survey::ListedLock| {
         lines.iter().find(|(key, _)| **key == lock.key).and_then(|(_, line)| line.as_deref().ok())
     };
-    let row = |lock: &&survey::Lock| {
+    let row = |lock: &&survey::ListedLock| {
         let first = lock.line.first();
         let mut why = documents::says(&seen.name, Some(lock), line(lock));
-        if lock.why == Some(Why::HeldElsewhere) && line(lock).is_none() {
+        if lock.why == Some(WaitReason::HeldElsewhere) && line(lock).is_none() {
             why = "Another gateway was before us.".into();
         }
-        Wait {
+        WaitRow {
             key: names.of(&lock.key),
             link: link(&lock.key, names),
             route: first.map(|first| first.route.to_string()).unwrap_or_default(),
@@ -244,9 +252,9 @@ async fn waits(seen: &GatewaySeen, survey: &Survey, names: Names) -> Vec<Wait> {
     wanted.iter().map(row).collect()
 }
 
-fn held(lock: &survey::Lock, names: Names) -> Held {
+fn held(lock: &survey::ListedLock, names: KeyRedaction) -> LockRow {
     let first = lock.held.first().expect("only held keys are shown");
-    Held {
+    LockRow {
         key: names.of(&lock.key),
         link: link(&lock.key, names),
         route: first.route.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -265,7 +273,7 @@ fn held(lock: &survey::Lock, names: Names) -> Held {
     }
 }
 
-fn hot(seen: &GatewaySeen) -> (Vec<Hot>, String) {
+fn hot(seen: &GatewayState) -> (Vec<HotKeyRow>, String) {
     let (contention, names) = (seen.contention(10), seen.names());
     let all: f64 = contention.hot.iter().map(|key| key.waited_ms).sum();
     #[expect(
@@ -273,7 +281,7 @@ fn hot(seen: &GatewaySeen) -> (Vec<Hot>, String) {
         clippy::cast_sign_loss,
         reason = "a part of a hundred; milliseconds"
     )]
-    let row = |key: documents::HotKey| Hot {
+    let row = |key: documents::HotKey| HotKeyRow {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
         waited: brief(key.waited_ms as u64),
         link: names.is_nameable().then(|| format!("/locks/{}", encoded(&key.key))),
@@ -313,12 +321,12 @@ const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
     ),
 ];
 
-fn safety(counted: &Gathered) -> Vec<Counter> {
+fn safety(counted: &MetricSnapshot) -> Vec<CounterRow> {
     let counter = |(family, reason, what, means): (&str, Option<Reason>, &str, &'static str)| {
         let of_reason = reason.map(|reason| ("reason", reason.word()));
         let count = counted.sum(&format!("fencegate_{family}"), of_reason);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
-        Counter { what: what.to_owned(), means, count: count as u64, last: None }
+        CounterRow { what: what.to_owned(), means, count: count as u64, last: None }
     };
     SAFETY.into_iter().map(counter).collect()
 }
@@ -336,12 +344,12 @@ fn session(session: SessionStatus) -> SessionRow {
     }
 }
 
-fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<Member> {
+fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<MemberRow> {
     let same = format!("{fingerprint:016x}");
-    let mut members: BTreeMap<&str, Member> = BTreeMap::new();
+    let mut members: BTreeMap<&str, MemberRow> = BTreeMap::new();
     for one in found {
         let plan = one.plan.clone().unwrap_or_default();
-        let member = members.entry(&one.gateway).or_insert_with(|| Member {
+        let member = members.entry(&one.gateway).or_insert_with(|| MemberRow {
             name: one.gateway.clone(),
             sessions: 0,
             version: one.version.clone().unwrap_or_default(),
@@ -356,10 +364,10 @@ fn grouped(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec<Mem
 
 /// Operations in doubt, of one key or of all; `None` if ZooKeeper remembers none.
 pub(super) async fn operations(
-    seen: &GatewaySeen,
-    plan: &Gateway,
+    seen: &GatewayState,
+    plan: &GatewayPlan,
     key: Option<&ResourceKey>,
-) -> Option<Result<Vec<InDoubt>, String>> {
+) -> Option<Result<Vec<OperationRow>, String>> {
     let routes = plan.serving.routes.routes();
     let remembered = routes.iter().filter_map(|route| route.fence.as_ref()?.once.as_ref());
     let names = seen.names();
@@ -367,6 +375,6 @@ pub(super) async fn operations(
         return None;
     }
     let open = seen.keeper.operations().await.map_err(|why| why.to_string());
-    let meant = |one: &&Unresolved| key.is_none_or(|key| one.record.keys.contains(key));
+    let meant = |one: &&UnresolvedOperation| key.is_none_or(|key| one.record.keys.contains(key));
     Some(open.map(|open| open.iter().filter(meant).take(ROWS).map(|one| in_doubt(one, names)).collect()))
 }

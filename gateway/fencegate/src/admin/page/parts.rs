@@ -1,7 +1,7 @@
 //! The parts that the templates of both roles show.
 
 /// The state of the process, in a word.
-pub(super) struct Condition {
+pub(super) struct ProcessStatus {
     pub(super) word: &'static str,
     pub(super) class: &'static str,
     pub(super) why: Option<String>,
@@ -17,7 +17,7 @@ pub(super) struct Tile {
 }
 
 /// One counter with its meaning.
-pub(super) struct Counter {
+pub(super) struct CounterRow {
     pub(super) what: String,
     pub(super) means: &'static str,
     pub(super) count: u64,
@@ -26,7 +26,7 @@ pub(super) struct Counter {
 }
 
 /// An operation whose outcome is unknown.
-pub(super) struct InDoubt {
+pub(super) struct OperationRow {
     pub(super) reference: String,
     /// The reference as a segment of a path.
     pub(super) link: String,

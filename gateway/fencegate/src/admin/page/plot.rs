@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::times::brief;
-use crate::admin::trends::{EVERY, MOST, Typical};
+use crate::admin::trends::{EVERY, MOST, Percentiles};
 
 /// What the template draws.
 pub(super) struct Plot {
@@ -36,7 +36,7 @@ const DECADES: [(f64, &str); 6] =
 
 impl Plot {
     /// The newest last.
-    pub(super) fn of(title: &'static str, points: &[Option<Typical>]) -> Self {
+    pub(super) fn of(title: &'static str, points: &[Option<Percentiles>]) -> Self {
         let grid = DECADES.map(|(seconds, label)| GridLine { y: format!("{:.1}", height(seconds)), label });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small constants")]
         let (width, tall) = (WIDTH as u32, HEIGHT as u32);
@@ -59,7 +59,7 @@ fn height(seconds: f64) -> f64 {
     BOTTOM - part * (BOTTOM - TOP)
 }
 
-fn stretches(points: &[Option<Typical>], value: impl Fn(&Typical) -> f64) -> Vec<String> {
+fn stretches(points: &[Option<Percentiles>], value: impl Fn(&Percentiles) -> f64) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for (at, point) in points.iter().enumerate() {
         match point {
@@ -85,9 +85,9 @@ fn across(ago: usize) -> f64 {
     WIDTH - 4.0 - (ago as f64).min(span) / span * (WIDTH - LEFT - 8.0)
 }
 
-fn said(points: &[Option<Typical>]) -> String {
+fn said(points: &[Option<Percentiles>]) -> String {
     let newest = points.iter().rev().enumerate().find_map(|(ago, point)| point.map(|point| (ago, point)));
-    let Some((ago, Typical { half, most, count })) = newest else { return "Nothing yet.".into() };
+    let Some((ago, Percentiles { half, most, count })) = newest else { return "Nothing yet.".into() };
     let when = match ago {
         0 => "In the last 5 s".to_owned(),
         ago => format!("{} ago", brief(EVERY.as_millis() as u64 * ago as u64)),
@@ -100,8 +100,8 @@ fn said(points: &[Option<Typical>]) -> String {
 mod tests {
     use super::*;
 
-    fn at(half: f64) -> Option<Typical> {
-        Some(Typical { half, most: half * 2.0, count: 3 })
+    fn at(half: f64) -> Option<Percentiles> {
+        Some(Percentiles { half, most: half * 2.0, count: 3 })
     }
 
     #[test]

@@ -15,14 +15,14 @@ static WRITTEN: LazyLock<String> = LazyLock::new(|| written(TEXT));
 
 #[derive(Template)]
 #[template(path = "runbook.html")]
-struct Runbook {
+struct RunbookPage {
     /// Markup of our own.
     text: &'static str,
     version: &'static str,
 }
 
 pub(super) async fn runbook() -> Response {
-    Page(Runbook { text: &WRITTEN, version: VERSION }).into_response()
+    Page(RunbookPage { text: &WRITTEN, version: VERSION }).into_response()
 }
 
 /// The runbook as HTML. Links within it work; links to other documents become text, because those are not here.

@@ -2,16 +2,16 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use fencegate_guard::store::{Change, FORMAT, Identity, Store as _};
+use fencegate_guard::store::{Change, FORMAT, Store as _, StoreIdentity};
 
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A folder with a backup of a store that had let nothing in.
-struct Site(tempfile::TempDir);
+struct StoreFixture(tempfile::TempDir);
 
-impl Site {
+impl StoreFixture {
     fn new() -> Self {
         let site = Self(tempfile::tempdir().expect("a folder"));
         let store = site.store("other.redb", 5);
@@ -29,37 +29,37 @@ impl Site {
         self.path("guard.redb")
     }
 
-    fn store(&self, name: &str, floor: u64) -> Redb {
+    fn store(&self, name: &str, floor: u64) -> RedbStore {
         self.store_of_format(name, floor, FORMAT)
     }
 
-    fn store_of_format(&self, name: &str, floor: u64, format: u32) -> Redb {
-        let identity = Identity { format, store: "s-1".into(), ensemble: "e-1".into() };
-        Redb::init(&self.path(name), &identity, floor).expect("a new store")
+    fn store_of_format(&self, name: &str, floor: u64, format: u32) -> RedbStore {
+        let identity = StoreIdentity { format, store: "s-1".into(), ensemble: "e-1".into() };
+        RedbStore::init(&self.path(name), &identity, floor).expect("a new store")
     }
 
-    fn taken(&self) -> Result<StorePlace, NotMade> {
-        StorePlace::take(&self.place(), Existing::Replaced)
+    fn taken(&self) -> Result<RestoreTarget, RestoreError> {
+        RestoreTarget::take(&self.place(), OverwritePolicy::Replace)
     }
 
-    fn restores(&self, place: StorePlace, floor: u64) -> Result<MadeStore, NotMade> {
+    fn restores(&self, place: RestoreTarget, floor: u64) -> Result<RestoredStore, RestoreError> {
         place.restore(&self.path("backup"), &restored(floor))
     }
 }
 
-fn restored(floor: u64) -> Restored {
-    Restored { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
+fn restored(floor: u64) -> RestoreOptions {
+    RestoreOptions { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
 }
 
 #[test]
 fn a_restore_closes_for_as_long_as_a_guard_that_starts_on_the_old_store() {
-    let site = Site::new();
+    let site = StoreFixture::new();
     let old = site.store("guard.redb", 5);
     old.commit(&[Change::MaxExecution(SECOND * 60)]).expect("written");
     drop(old);
     let made = site.restores(site.taken().expect("at rest"), 20).expect("made");
     assert_eq!(made.closed_for, SECOND * 61);
-    let remembered = Redb::open(&site.place()).expect("a store").load(SECOND).expect("readable");
+    let remembered = RedbStore::open(&site.place()).expect("a store").load(SECOND).expect("readable");
     assert_eq!(remembered.max_execution, Some(SECOND * 61));
     let mode = site.place().metadata().expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -67,23 +67,23 @@ fn a_restore_closes_for_as_long_as_a_guard_that_starts_on_the_old_store() {
 
 #[test]
 fn a_store_that_a_guard_has_open_is_not_taken() {
-    let site = Site::new();
+    let site = StoreFixture::new();
     let guard = site.store("guard.redb", 5);
-    assert!(matches!(site.taken().err(), Some(NotMade::AtWork { .. })));
+    assert!(matches!(site.taken().err(), Some(RestoreError::InUse { .. })));
     drop(guard);
     site.taken().expect("at rest");
 }
 
 #[test]
 fn what_has_come_to_the_place_meanwhile_is_left_there() {
-    let site = Site::new();
+    let site = StoreFixture::new();
     drop(site.store("guard.redb", 5));
     let place = site.taken().expect("at rest");
     fs::rename(site.place(), site.path("elsewhere")).expect("a folder of our own");
     drop(site.store("guard.redb", 90));
     let refused = site.restores(place, 20).expect_err("it has not been looked at");
-    assert!(matches!(refused, NotMade::Changed { .. }), "{refused}");
-    assert_eq!(Redb::open(&site.place()).and_then(|store| store.header()).expect("a store").floor, 90);
+    assert!(matches!(refused, RestoreError::Changed { .. }), "{refused}");
+    assert_eq!(RedbStore::open(&site.place()).and_then(|store| store.header()).expect("a store").floor, 90);
     assert_eq!(newest_aside(&site.place()).expect("readable"), None);
 
     fs::write(site.path("aside"), "old").expect("a folder of our own");
@@ -95,45 +95,45 @@ fn what_has_come_to_the_place_meanwhile_is_left_there() {
 
 #[test]
 fn a_file_that_is_held_under_another_name_is_not_the_one_that_is_there() {
-    let site = Site::new();
+    let site = StoreFixture::new();
     drop(site.store("guard.redb", 5));
     let file = File::open(site.place()).expect("there");
     is_there(&file, &site.place()).expect("the same");
     fs::rename(site.place(), site.path("elsewhere")).expect("a folder of our own");
     is_there(&file, &site.place()).expect_err("nothing is there");
     fs::write(site.place(), "another").expect("a folder of our own");
-    assert!(matches!(is_there(&file, &site.place()), Err(NotMade::Changed { .. })));
+    assert!(matches!(is_there(&file, &site.place()), Err(RestoreError::Changed { .. })));
 }
 
 #[test]
 fn a_store_of_a_newer_build_is_not_taken_for_a_damaged_one() {
-    let site = Site::new();
+    let site = StoreFixture::new();
     drop(site.store_of_format("guard.redb", 5, FORMAT + 1));
     let refused = site.taken().err().expect("nobody here knows what it has let in");
-    assert!(matches!(refused, NotMade::Newer(_)), "{refused}");
+    assert!(matches!(refused, RestoreError::Newer(_)), "{refused}");
     fs::write(site.place(), "no store at all").expect("a folder of our own");
     site.restores(site.taken().expect("damaged for good"), 20).expect("made");
 }
 
 #[test]
 fn a_backup_that_stands_in_the_place_of_a_store_counts_for_what_it_says() {
-    let site = Site::new();
+    let site = StoreFixture::new();
     let store = site.store("newer.redb", 50);
     store.copy(&mut File::create(site.place()).expect("a folder of our own")).expect("written");
     let refused = site.restores(site.taken().expect("at rest"), 49).expect_err("below");
-    assert!(matches!(refused, NotMade::Floor { floor: 49, highest: 50, .. }), "{refused}");
+    assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
 }
 
 /// The command was killed between the two renames.
 #[test]
 fn what_a_restore_has_moved_aside_is_not_forgotten_where_nothing_has_come_to_its_place() {
-    let site = Site::new();
+    let site = StoreFixture::new();
     drop(site.store("guard.redb.replaced-2", 30));
     drop(site.store("guard.redb.replaced-10", 50));
     drop(site.store("guard.redb.replaced-010", 99));
     drop(site.store("other.redb.replaced-11", 99));
     let refused = site.restores(site.taken().expect("free"), 49).expect_err("it would let 50 in again");
-    assert!(matches!(refused, NotMade::Floor { floor: 49, highest: 50, .. }), "{refused}");
+    assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
     let made = site.restores(site.taken().expect("free"), 50).expect("made");
     assert_eq!(made.aside, None);
     let made = site.restores(site.taken().expect("at rest"), 60).expect("made");

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
 
-use crate::cli::{log::Format, outcomes::RunningGuard};
+use crate::cli::{log::Format, outcomes::RunningGuardArgs};
 
 /// The verbs for backups.
 #[derive(Debug, Subcommand)]
-pub(in crate::cli) enum BackupVerb {
+pub(in crate::cli) enum BackupCommand {
     /// Write the store of a running guard into a file: marks, floor, and the journal of operations.
-    Backup(Making),
+    Backup(BackupArgs),
     /// Make the store of a guard from a backup. The new store lacks everything that came after the backup: read the
     /// output.
-    Restore(Restoring),
+    Restore(RestoreArgs),
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Making {
+pub(in crate::cli) struct BackupArgs {
     /// The backup file. It is complete or absent, and only its owner can read it.
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
@@ -28,11 +28,11 @@ pub(in crate::cli) struct Making {
     #[arg(long, conflicts_with_all = ["admin", "token_file"])]
     pub(super) offline: bool,
     #[command(flatten)]
-    pub(super) guard: RunningGuard,
+    pub(super) guard: RunningGuardArgs,
 }
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Restoring {
+pub(in crate::cli) struct RestoreArgs {
     /// The backup.
     #[arg(value_name = "FILE")]
     pub(super) backup: PathBuf,

@@ -2,31 +2,31 @@
 
 use std::path::Path;
 
-use fencegate_guard::store::{NotCopied, StoreError, backup::Broken};
+use fencegate_guard::store::{CopyStoreError, StoreError, backup::BackupFormatError};
 use fencegate_process::again::quoted;
 
 use crate::{
-    backups::{new_file::NotWritten, store_place::NotMade},
+    backups::{new_file::WriteBackupError, store_place::RestoreError},
     cli::{admin, era},
 };
 
 /// Why the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BackupTrouble {
+pub(super) enum BackupCommandError {
     #[error(transparent)]
-    Asked(#[from] admin::Trouble),
+    Asked(#[from] admin::AdminClientError),
     #[error(transparent)]
-    NotWritten(#[from] NotWritten),
+    NotWritten(#[from] WriteBackupError),
     #[error("read the store: {0}")]
     Store(#[from] StoreError),
     #[error(transparent)]
-    NotMade(#[from] NotMade),
+    NotMade(#[from] RestoreError),
     #[error("FG0611: {backup}: {source}")]
-    Broken { backup: String, source: Broken },
+    Broken { backup: String, source: BackupFormatError },
     #[error("FG0613: the store is a PostgreSQL that guards share; {0}")]
     Shared(&'static str),
     #[error(transparent)]
-    Era(#[from] era::Trouble),
+    Era(#[from] era::EraError),
     #[error(
         "FG0615: no floor is known: `--policy` names a gateway's policy, so that ZooKeeper can be asked; or `--floor E`, \
          which `fencegate era show -c POLICY` prints where it can be reached, once the old guard has ended"
@@ -42,11 +42,11 @@ pub(super) enum BackupTrouble {
     WentBack { policy: String },
 }
 
-impl BackupTrouble {
-    pub(super) fn copied(path: &Path, not: NotCopied) -> Self {
+impl BackupCommandError {
+    pub(super) fn copied(path: &Path, not: CopyStoreError) -> Self {
         match not {
-            NotCopied::Store(error) => Self::Store(error),
-            NotCopied::Write(error) => Self::NotWritten(NotWritten::io(path, error)),
+            CopyStoreError::Store(error) => Self::Store(error),
+            CopyStoreError::Write(error) => Self::NotWritten(WriteBackupError::io(path, error)),
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{io::Write as _, path::Path, process::ExitCode, time::Duration};
 
-use fencegate_guard::store::{Redb, Store as _, backup::Header};
+use fencegate_guard::store::{RedbStore, Store as _, backup::BackupHeader};
 use fencegate_policies::plan;
 
-use super::{backup_verb::Making, failure::BackupTrouble, wording};
+use super::{backup_verb::BackupArgs, failure::BackupCommandError, wording};
 use crate::{
-    backups::new_file::{Existing, NewFile, NotWritten},
+    backups::new_file::{AtomicFile, OverwritePolicy, WriteBackupError},
     cli::{
-        admin::{self, Asker, Of},
+        admin::{self, AdminClient, CommandTarget},
         config, out, policy,
     },
 };
@@ -17,17 +17,17 @@ use crate::{
 /// The time limit for each part of the backup.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn run(making: &Making) -> Result<(), ExitCode> {
+pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
     let made = match making.offline {
         true => {
-            let file = config::file(making.guard.place.file(), Of::Guard)?;
-            let plan::Guard { store, .. } = policy::read_guard_quietly(&file)?;
+            let file = config::file(making.guard.place.file(), CommandTarget::Guard)?;
+            let plan::GuardPlan { store, .. } = policy::read_guard_quietly(&file)?;
             of_file(&store, making)
         }
         false => {
-            let found = making.guard.place.found(Of::Guard)?;
-            admin::ask(&found, Of::Guard, async |guard| Ok(of_running(guard, making).await))
-                .map_err(BackupTrouble::from)
+            let found = making.guard.place.found(CommandTarget::Guard)?;
+            admin::ask(&found, CommandTarget::Guard, async |guard| Ok(of_running(guard, making).await))
+                .map_err(BackupCommandError::from)
                 .and_then(|made| made)
         }
     };
@@ -35,27 +35,32 @@ pub(super) fn run(making: &Making) -> Result<(), ExitCode> {
     out::say(wording::backed_up(&making.file, &header, making.guard.format))
 }
 
-async fn of_running(guard: &mut Asker, making: &Making) -> Result<Header, BackupTrouble> {
+async fn of_running(
+    guard: &mut AdminClient,
+    making: &BackupArgs,
+) -> Result<BackupHeader, BackupCommandError> {
     // Before the guard is asked: it would begin to read.
     let mut file = begun(making)?;
     let mut backup = guard.post_for_stream("/api/v1/backup").await?;
     while let Some(part) = backup.next(PATIENCE).await.map_err(|why| guard.unanswered(why))? {
-        file.write_all(&part).map_err(|error| NotWritten::io(&making.file, error))?;
+        file.write_all(&part).map_err(|error| WriteBackupError::io(&making.file, error))?;
     }
     Ok(file.finish()?)
 }
 
-fn of_file(store: &plan::Store, making: &Making) -> Result<Header, BackupTrouble> {
-    let plan::Store::Redb(path) = store else {
-        return Err(BackupTrouble::Shared("`pg_dump`, or the archive of its write-ahead log, backs it up"));
+fn of_file(store: &plan::StoreLocation, making: &BackupArgs) -> Result<BackupHeader, BackupCommandError> {
+    let plan::StoreLocation::Redb(path) = store else {
+        return Err(BackupCommandError::Shared(
+            "`pg_dump`, or the archive of its write-ahead log, backs it up",
+        ));
     };
     let mut file = begun(making)?;
-    let store = Redb::open(Path::new(path))?;
-    store.copy(&mut file).map_err(|not| BackupTrouble::copied(&making.file, not))?;
+    let store = RedbStore::open(Path::new(path))?;
+    store.copy(&mut file).map_err(|not| BackupCommandError::copied(&making.file, not))?;
     Ok(file.finish()?)
 }
 
-fn begun(making: &Making) -> Result<NewFile, NotWritten> {
-    let existing = if making.overwrite { Existing::Replaced } else { Existing::Kept };
-    NewFile::begin(&making.file, existing)
+fn begun(making: &BackupArgs) -> Result<AtomicFile, WriteBackupError> {
+    let existing = if making.overwrite { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
+    AtomicFile::begin(&making.file, existing)
 }

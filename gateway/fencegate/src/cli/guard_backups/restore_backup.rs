@@ -4,29 +4,29 @@
 use std::{path::Path, process::ExitCode};
 
 use fencegate_guard::store::{
-    Restored,
-    backup::{Header, verify},
+    RestoreOptions,
+    backup::{BackupHeader, verify},
 };
 use fencegate_policies::plan;
 use fencegate_process::randomness::{Guid, SystemRandomness};
 
 use super::{
-    backup_verb::Restoring,
-    failure::BackupTrouble,
+    backup_verb::RestoreArgs,
+    failure::BackupCommandError,
     wording::{self, RestoreOutcome},
 };
 use crate::{
     backups::{
-        new_file::Existing,
-        store_place::{MadeStore, StorePlace},
+        new_file::OverwritePolicy,
+        store_place::{RestoreTarget, RestoredStore},
     },
-    cli::{admin::Of, config, era, out, policy},
+    cli::{admin::CommandTarget, config, era, out, policy},
 };
 
-pub(super) fn run(restoring: &Restoring) -> Result<(), ExitCode> {
-    let file = config::file(restoring.config.as_deref(), Of::Guard)?;
+pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
+    let file = config::file(restoring.config.as_deref(), CommandTarget::Guard)?;
     let guard = policy::read_guard_quietly(&file)?;
-    let usual = Some(config::usual(Of::Gateway)).filter(|usual| usual.exists());
+    let usual = Some(config::usual(CommandTarget::Gateway)).filter(|usual| usual.exists());
     let asked = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
     let gateway = asked.map(policy::read_quietly).transpose()?;
     let gateway = asked.zip(gateway.as_ref());
@@ -35,45 +35,48 @@ pub(super) fn run(restoring: &Restoring) -> Result<(), ExitCode> {
 }
 
 fn restore(
-    restoring: &Restoring,
-    guard: &plan::Guard,
-    gateway: Option<(&Path, &plan::Gateway)>,
-) -> Result<RestoreOutcome, BackupTrouble> {
-    let plan::Store::Redb(path) = &guard.store else {
-        return Err(BackupTrouble::Shared(
+    restoring: &RestoreArgs,
+    guard: &plan::GuardPlan,
+    gateway: Option<(&Path, &plan::GatewayPlan)>,
+) -> Result<RestoreOutcome, BackupCommandError> {
+    let plan::StoreLocation::Redb(path) = &guard.store else {
+        return Err(BackupCommandError::Shared(
             "restore the database with its own tools; its guards take a store that went back for what it is",
         ));
     };
     let backup = &restoring.backup;
-    let broken = |source| BackupTrouble::Broken { backup: backup.display().to_string(), source };
+    let broken = |source| BackupCommandError::Broken { backup: backup.display().to_string(), source };
     let header = verify(backup).map_err(broken)?;
-    let existing = if restoring.replace { Existing::Replaced } else { Existing::Kept };
-    let place = StorePlace::take(Path::new(path), existing)?;
+    let existing = if restoring.replace { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
+    let place = RestoreTarget::take(Path::new(path), existing)?;
     // Asked only now: everything that the guard of this store has let in is below ZooKeeper's present epoch.
     let floor = match (restoring.floor, gateway) {
         (Some(floor), _) => floor,
         (None, Some(gateway)) => asked(gateway, &header)?,
-        (None, None) => return Err(BackupTrouble::NoFloor),
+        (None, None) => return Err(BackupCommandError::NoFloor),
     };
-    let restored = Restored {
+    let restored = RestoreOptions {
         store: Guid::new(&SystemRandomness).to_string(),
         floor,
         send_within: guard.send_within,
         max_execution: guard.max_execution,
     };
-    let MadeStore { header, aside, closed_for } = place.restore(backup, &restored)?;
+    let RestoredStore { header, aside, closed_for } = place.restore(backup, &restored)?;
     Ok(RestoreOutcome { path: path.clone(), backup: backup.clone(), header, restored, aside, closed_for })
 }
 
 /// How far tokens have come, by ZooKeeper: no token above this was given out.
-fn asked((policy, gateway): (&Path, &plan::Gateway), header: &Header) -> Result<u64, BackupTrouble> {
+fn asked(
+    (policy, gateway): (&Path, &plan::GatewayPlan),
+    header: &BackupHeader,
+) -> Result<u64, BackupCommandError> {
     let shown = era::show(gateway)?;
     let (theirs, ours) = (&header.identity.ensemble, &shown.ensemble);
     if theirs != ours {
-        return Err(BackupTrouble::OtherInstallation { theirs: theirs.clone(), ours: ours.clone() });
+        return Err(BackupCommandError::OtherInstallation { theirs: theirs.clone(), ours: ours.clone() });
     }
     if shown.went_back || shown.suspect.is_some() {
-        return Err(BackupTrouble::WentBack { policy: policy.display().to_string() });
+        return Err(BackupCommandError::WentBack { policy: policy.display().to_string() });
     }
     Ok(shown.floor)
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::store::{Restored, backup::Header};
+use fencegate_guard::store::{RestoreOptions, backup::BackupHeader};
 use serde_json::json;
 
 use crate::cli::{log::Format, when::since};
@@ -15,16 +15,16 @@ pub(super) struct RestoreOutcome {
     pub(super) path: PathBuf,
     pub(super) backup: PathBuf,
     /// The description of the backup.
-    pub(super) header: Header,
-    pub(super) restored: Restored,
+    pub(super) header: BackupHeader,
+    pub(super) restored: RestoreOptions,
     /// The present path of the old store.
     pub(super) aside: Option<PathBuf>,
     /// How long the guard stays closed after its first start.
     pub(super) closed_for: Duration,
 }
 
-pub(super) fn backed_up(file: &Path, header: &Header, format: Format) -> String {
-    let Header { identity, taken, highest, marks, operations, .. } = header;
+pub(super) fn backed_up(file: &Path, header: &BackupHeader, format: Format) -> String {
+    let BackupHeader { identity, taken, highest, marks, operations, .. } = header;
     match format {
         Format::Json => format!(
             "{:#}",

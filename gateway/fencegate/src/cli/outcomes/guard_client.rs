@@ -5,40 +5,44 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    text::{self, Key},
-    verb::Verb,
+    text::{self, KeyReport},
+    verb::OutcomesCommand,
 };
 use crate::{
     admin::{documents::encoded, input::ResolvedAs, outcomes::Open},
     cli::{
-        admin::{self, Asker, Of, Target, Trouble},
+        admin::{self, AdminClient, AdminClientError, AdminTarget, CommandTarget},
         log::Format,
     },
 };
 
 /// Runs the verb and returns the text to print.
-pub(in crate::cli) fn run(verb: &Verb, found: &Target) -> Result<String, Trouble> {
-    admin::ask(found, Of::Guard, async |asker| {
-        let mut guard = Guard(asker);
+pub(in crate::cli) fn run(verb: &OutcomesCommand, found: &AdminTarget) -> Result<String, AdminClientError> {
+    admin::ask(found, CommandTarget::Guard, async |asker| {
+        let mut guard = GuardClient(asker);
         match verb {
-            Verb::Show { about, guard: running } => guard.show(about.as_deref(), running.format).await,
-            Verb::Resolve { reference, outcome, force, guard: running } => {
+            OutcomesCommand::Show { about, guard: running } => {
+                guard.show(about.as_deref(), running.format).await
+            }
+            OutcomesCommand::Resolve { reference, outcome, force, guard: running } => {
                 guard.resolve(reference, (*outcome, *force), running.format).await
             }
-            Verb::Forget { reference, guard: running } => guard.forget(reference, running.format).await,
+            OutcomesCommand::Forget { reference, guard: running } => {
+                guard.forget(reference, running.format).await
+            }
         }
     })
 }
 
-struct Guard<'a>(&'a mut Asker);
+struct GuardClient<'a>(&'a mut AdminClient);
 
 #[derive(Deserialize)]
-struct Operations {
+struct OperationList {
     operations: Vec<Open>,
 }
 
-impl Guard<'_> {
-    async fn show(&mut self, about: Option<&str>, format: Format) -> Result<String, Trouble> {
+impl GuardClient<'_> {
+    async fn show(&mut self, about: Option<&str>, format: Format) -> Result<String, AdminClientError> {
         let open = self.open().await?;
         let Some(about) = about else {
             return Ok(match format {
@@ -56,7 +60,7 @@ impl Guard<'_> {
         if format == Format::Json {
             return Ok(pretty(&known));
         }
-        let key: Key = self.0.read(known)?;
+        let key: KeyReport = self.0.read(known)?;
         Ok(text::key(&key, open.iter().filter(|open| key.is_of(open))))
     }
 
@@ -65,7 +69,7 @@ impl Guard<'_> {
         reference: &str,
         (outcome, force): (ResolvedAs, bool),
         format: Format,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, AdminClientError> {
         // Read before the answer: afterwards the list no longer has it.
         let open = self.open().await?;
         let path = format!("/api/v1/operations/{}/resolve", encoded(reference));
@@ -82,7 +86,7 @@ impl Guard<'_> {
         })
     }
 
-    async fn forget(&mut self, reference: &str, format: Format) -> Result<String, Trouble> {
+    async fn forget(&mut self, reference: &str, format: Format) -> Result<String, AdminClientError> {
         let path = format!("/api/v1/operations/{}/forget", encoded(reference));
         self.post(&path, &json!({})).await?;
         Ok(match format {
@@ -93,25 +97,25 @@ impl Guard<'_> {
         })
     }
 
-    async fn open(&mut self) -> Result<Vec<Open>, Trouble> {
+    async fn open(&mut self) -> Result<Vec<Open>, AdminClientError> {
         let told = self.get("/api/v1/operations").await?;
-        Ok(self.0.read::<Operations>(told)?.operations)
+        Ok(self.0.read::<OperationList>(told)?.operations)
     }
 
-    async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
+    async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
         self.0.get(path).await.map_err(known_to_show)
     }
 
-    async fn post(&mut self, path: &str, body: &Value) -> Result<Value, Trouble> {
+    async fn post(&mut self, path: &str, body: &Value) -> Result<Value, AdminClientError> {
         self.0.post(path, body).await.map_err(known_to_show)
     }
 }
 
-fn known_to_show(trouble: Trouble) -> Trouble {
+fn known_to_show(trouble: AdminClientError) -> AdminClientError {
     match trouble {
-        Trouble::NotFound { said } => {
-            let show = again::command(Of::Guard, "guard show");
-            Trouble::NotFound { said: format!("{said}; `{show}` lists what is unknown") }
+        AdminClientError::NotFound { said } => {
+            let show = again::command(CommandTarget::Guard, "guard show");
+            AdminClientError::NotFound { said: format!("{said}; `{show}` lists what is unknown") }
         }
         other => other,
     }

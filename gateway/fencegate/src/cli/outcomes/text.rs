@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencegate_policies::token::Token;
 use fencegate_process::{
-    again::{self, Of},
+    again::{self, CommandTarget},
     shown::HIDDEN,
 };
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use crate::{
 
 /// What a guard knows about a key.
 #[derive(Debug, Deserialize)]
-pub(super) struct Key {
+pub(super) struct KeyReport {
     key: String,
     write: Option<Token>,
     read: Option<Token>,
@@ -25,7 +25,7 @@ pub(super) struct Key {
     in_doubt: Vec<Token>,
 }
 
-impl Key {
+impl KeyReport {
     /// All hidden keys have the same text.
     pub(super) fn is_of(&self, open: &Open) -> bool {
         let named = self.key != HIDDEN && open.keys.contains(&self.key);
@@ -76,7 +76,7 @@ pub(super) fn one(open: &Open) -> String {
 
 /// The command to type.
 fn resolve(open: &Open, outcome: &str) -> String {
-    again::command(Of::Guard, &format!("guard resolve {} --as {outcome}", open.reference))
+    again::command(CommandTarget::Guard, &format!("guard resolve {} --as {outcome}", open.reference))
 }
 
 fn request(open: &Open) -> String {
@@ -108,14 +108,14 @@ fn tenths(ms: u64) -> Duration {
     Duration::from_millis(ms.div_ceil(100) * 100)
 }
 
-pub(super) fn key<'a>(key: &Key, open: impl Iterator<Item = &'a Open>) -> String {
+pub(super) fn key<'a>(key: &KeyReport, open: impl Iterator<Item = &'a Open>) -> String {
     let token =
         |token: &Option<Token>| token.map_or_else(|| "none yet".to_owned(), |token| token.to_string());
     let tokens = |tokens: &[Token]| match tokens {
         [] => "nothing".to_owned(),
         tokens => tokens.iter().map(Token::to_string).collect::<Vec<_>>().join(", "),
     };
-    let Key { key, write, read, in_flight, in_doubt } = key;
+    let KeyReport { key, write, read, in_flight, in_doubt } = key;
     let mut text = format!(
         "{key}\n  \
          newest write  {}\n  \

@@ -4,19 +4,19 @@ use clap::{Args, Subcommand};
 
 use crate::{
     admin::input::ResolvedAs,
-    cli::{admin::AdminAddress, log::Format},
+    cli::{admin::AdminTargetArgs, log::Format},
 };
 
 /// The questions and orders of an operator for a running guard.
 #[derive(Debug, Subcommand)]
-pub(in crate::cli) enum Verb {
+pub(in crate::cli) enum OutcomesCommand {
     /// List requests whose outcome is unknown, or show one operation or key.
     Show {
         /// The reference of an operation, the token of an execution, or a key. All that is unknown unless given.
         #[arg(value_name = "REF|KEY")]
         about: Option<String>,
         #[command(flatten)]
-        guard: RunningGuard,
+        guard: RunningGuardArgs,
     },
     /// Record the outcome of an operation. If it was done, a repeat is told so; if it was not done, a repeat may run.
     Resolve {
@@ -30,7 +30,7 @@ pub(in crate::cli) enum Verb {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        guard: RunningGuard,
+        guard: RunningGuardArgs,
     },
     /// Forget a finished operation with its kept answer. A repeat of it will run again.
     Forget {
@@ -38,22 +38,22 @@ pub(in crate::cli) enum Verb {
         #[arg(value_name = "REF")]
         reference: String,
         #[command(flatten)]
-        guard: RunningGuard,
+        guard: RunningGuardArgs,
     },
 }
 
 /// The guard to ask, and the form of the output.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct RunningGuard {
+pub(in crate::cli) struct RunningGuardArgs {
     #[command(flatten)]
-    pub(in crate::cli) place: AdminAddress,
+    pub(in crate::cli) place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(in crate::cli) format: Format,
 }
 
-impl Verb {
-    pub(in crate::cli) fn running(&self) -> &RunningGuard {
+impl OutcomesCommand {
+    pub(in crate::cli) fn running(&self) -> &RunningGuardArgs {
         let (Self::Show { guard, .. } | Self::Resolve { guard, .. } | Self::Forget { guard, .. }) = self;
         guard
     }

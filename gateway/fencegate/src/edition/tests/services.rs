@@ -27,11 +27,11 @@ fn who_waits_goes_on_when_the_term_is_opened() {
 #[test]
 fn what_a_plan_leaves_behind_are_the_terms_of_services_whose_keys_change() {
     let first = first();
-    let terms = |edition: &Edition| [A, B].map(|upstream| edition.known[upstream.0].term.clone());
+    let terms = |edition: &ActiveConfig| [A, B].map(|upstream| edition.known[upstream.0].term.clone());
     let ([pay, book], (same, _)) = (terms(&first), after(&first, &[], &[]));
-    assert!(Edition::left(&first, &same).is_empty());
+    assert!(ActiveConfig::left(&first, &same).is_empty());
     let (second, _) = after(&first, &[KEY], &["pay"]);
-    let left = Edition::left(&first, &second);
+    let left = ActiveConfig::left(&first, &second);
     assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &pay) && !Arc::ptr_eq(&left[0], &book));
 }
 
@@ -46,8 +46,9 @@ async fn a_service_may_be_fenced_by_its_own_routes_or_by_those_of_a_name_that_le
         (&[&endpoints[..], &unfenced[..], &silent[..]].concat(), [true, true]),
     ] {
         let (plan, _) = made(changes);
-        let fleets = Fleets::of(&plan, Metrics::of_gateway(&load(POLICY).plan.expect("sound")).endpoints());
-        let edition = Edition::first(plan, fleets.expect("no files"));
+        let fleets =
+            Upstreams::of(&plan, Metrics::of_gateway(&load(POLICY).plan.expect("sound")).endpoints());
+        let edition = ActiveConfig::first(plan, fleets.expect("no files"));
         assert_eq!([edition.leads_to_fence(A).await, edition.leads_to_fence(B).await], fenced);
     }
 }

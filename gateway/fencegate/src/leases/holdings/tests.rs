@@ -2,45 +2,45 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fencegate_http::upstream::fleet::Fleets;
+use fencegate_http::upstream::fleet::Upstreams;
 use fencegate_lock::tenures::keeper;
 use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
-use super::{turning::Turning, *};
-use crate::{edition::Edition, leases::lease::Placed, metrics::Metrics};
+use super::{turning::ConfigSwitchGuard, *};
+use crate::{edition::ActiveConfig, leases::lease::LockPlacement, metrics::Metrics};
 
 const POLICY: &str = include_str!("../../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
     "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"job/*\"]}]}\n";
 
 /// With what has to be there for as long as they are.
-fn leases() -> (Leases, mpsc::UnboundedReceiver<Task>) {
+fn leases() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
     let plan = load(&format!("{POLICY}{LEASES}"));
     let gateway = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.diagnostics));
     let (clock, (tasks, given)) = (Arc::<ManualClock>::default(), mpsc::unbounded_channel());
     let (keeper, _desks) = keeper::keeper(clock.clone(), 1);
     let terms =
-        LeaseTerms { bounds: gateway.leases.clone(), authority: Authority::of(None).expect("no file") };
+        LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::of(None).expect("no file") };
     let all = Metrics::of_gateway(&gateway);
-    let (metrics, agreement) = (all.leases(), Agreement::of(&gateway, all.clone()));
-    let (in_force, drain) = (InForce::new(gateway), CancellationToken::new());
+    let (metrics, agreement) = (all.leases(), PlanCompat::of(&gateway, all.clone()));
+    let (in_force, drain) = (CurrentConfig::new(gateway), CancellationToken::new());
     let gateway = "gw-1".into();
-    let parts = HoldingsParts { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement };
-    (Leases::new(parts, terms), given)
+    let parts = LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement };
+    (LeaseTable::new(parts, terms), given)
 }
 
-impl Leases {
+impl LeaseTable {
     fn admits(&self) -> bool {
         self.admits_by(self.in_force.plan()).is_ok()
     }
 
     /// What is asked about the lease is asked of `plan`.
-    fn admits_by(&self, plan: Arc<Gateway>) -> Result<Arc<Lease>, Reason> {
+    fn admits_by(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, Reason> {
         let second = Duration::from_secs(1);
-        let wanted = Wanted {
+        let wanted = NewLease {
             keys: [ResourceKey::parse("job/1").expect("a key")].into(),
-            placed: Placed { sites: vec![LockSite::Native], plan: plan.clone(), session: 1 },
+            placed: LockPlacement { sites: vec![LockSite::Native], plan: plan.clone(), session: 1 },
             mode: Mode::Exclusive,
             permits: None,
             ttl: second,
@@ -56,7 +56,7 @@ impl Leases {
         Ok(lease)
     }
 
-    fn turns(&self) -> Turning<'_> {
+    fn turns(&self) -> ConfigSwitchGuard<'_> {
         self.may_turn_to(|key| Some(self.in_force.site(key))).unwrap_or_else(|why| panic!("{why}"))
     }
 }
@@ -80,7 +80,7 @@ fn a_plan_that_would_move_a_leased_lock_is_refused_and_leases_go_on() {
     assert!(leases.admits());
     assert!(leases.may_turn_to(|_| None).is_err());
     assert!(leases.admits(), "the plan has stayed");
-    let terms = LeaseTerms { bounds: None, authority: Authority::of(None).expect("no file") };
+    let terms = LeaseSettings { bounds: None, authority: LeaseAuth::of(None).expect("no file") };
     leases.turns().grants(terms);
     assert!(!leases.admits(), "nobody is granted one by the new plan");
 }
@@ -92,8 +92,8 @@ fn what_was_asked_of_the_plan_before_begins_no_lease() {
     let before = leases.in_force.plan();
     let turning = leases.turns();
     let plan = Arc::new(before.serving.clone());
-    let fleets = Fleets::to_look_at(&plan, Metrics::of_gateway(&before).endpoints());
-    leases.in_force.turn_to((*before).clone(), Edition::first(plan, fleets));
+    let fleets = Upstreams::to_look_at(&plan, Metrics::of_gateway(&before).endpoints());
+    leases.in_force.turn_to((*before).clone(), ActiveConfig::first(plan, fleets));
     drop(turning);
     assert_eq!(leases.admits_by(before).err(), Some(Reason::LockService));
     assert!(leases.admits());
@@ -104,8 +104,8 @@ fn who_may_not_take_a_key_any_more_begins_no_lease() {
     let (leases, _tasks) = leases();
     let mut bounds = leases.terms().bounds.clone().expect("the plan grants leases");
     bounds.principals[0].keys.clear();
-    let authority = Authority::of(None).expect("no file");
-    leases.turns().grants(LeaseTerms { bounds: Some(bounds), authority });
+    let authority = LeaseAuth::of(None).expect("no file");
+    leases.turns().grants(LeaseSettings { bounds: Some(bounds), authority });
     assert_eq!(leases.admits_by(leases.in_force.plan()).err(), Some(Reason::LeaseForbidden));
 }
 

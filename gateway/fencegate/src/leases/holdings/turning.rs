@@ -11,16 +11,16 @@ use fencegate_process::shown;
 use super::{
     super::{
         lease::{Lease, sited},
-        task::Task,
+        task::LeaseCommand,
     },
-    LeaseTerms, Leases,
+    LeaseSettings, LeaseTable,
 };
 
 /// Another plan is being taken over. With the end of this leases begin again, whatever ends it: a panic as well.
 #[must_use]
-pub struct Turning<'l>(&'l Leases);
+pub struct ConfigSwitchGuard<'l>(&'l LeaseTable);
 
-impl Turning<'_> {
+impl ConfigSwitchGuard<'_> {
     /// Those that may hold their locks: by whatever plan they were granted, it is one before.
     pub fn held(&self) -> Vec<Arc<Lease>> {
         self.0.all().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
@@ -36,19 +36,19 @@ impl Turning<'_> {
     }
 
     /// What is said of leases from now on.
-    pub fn terms(&self) -> Arc<LeaseTerms> {
+    pub fn terms(&self) -> Arc<LeaseSettings> {
         self.0.terms()
     }
 
     /// To be called before the plan of these terms is in force: whoever has that in hand finds them.
-    pub fn grants(&self, terms: LeaseTerms) {
+    pub fn grants(&self, terms: LeaseSettings) {
         // Fails where the process stops.
-        self.0.tasks.send(Task::Follow(terms.authority.clone())).ok();
+        self.0.tasks.send(LeaseCommand::FollowCredentials(terms.authority.clone())).ok();
         self.0.terms.store(Arc::new(terms));
     }
 }
 
-impl Drop for Turning<'_> {
+impl Drop for ConfigSwitchGuard<'_> {
     fn drop(&mut self) {
         self.0.turning.store(false, Ordering::Release);
     }
@@ -60,7 +60,7 @@ fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> b
     locks.any(|(key, held)| site(key).is_none_or(|site| sited(site, key, lease.permits) != *held))
 }
 
-impl Leases {
+impl LeaseTable {
     /// Before another plan is taken over. `site`: where that has the lock of a key; nowhere, where it delays. Nobody begins for as
     /// long as what is returned is there.
     ///
@@ -69,9 +69,9 @@ impl Leases {
     pub fn may_turn_to(
         &self,
         site: impl Fn(&ResourceKey) -> Option<LockSite>,
-    ) -> Result<Turning<'_>, String> {
+    ) -> Result<ConfigSwitchGuard<'_>, String> {
         self.turning.store(true, Ordering::Release);
-        let turning = Turning(self);
+        let turning = ConfigSwitchGuard(self);
         for lease in self.all().leases.values() {
             if lease.may_hold() && is_moved(lease, &site) {
                 let (keys, lease) = (shown::keys(&lease.keys), lease.id.reference());

@@ -12,7 +12,7 @@ use axum::{
 use fencegate_policies::{
     key::{ParseKeyError, ResourceKey},
     permits::Permits,
-    plan::{self, Gateway, LockSite, Mode},
+    plan::{self, GatewayPlan, LockSite, Mode},
     prefer,
 };
 use fencegate_process::failpoint;
@@ -20,29 +20,29 @@ use hyper::header::HeaderValue;
 use tokio::time::timeout;
 
 use super::{
-    setting::{Applicant, FoundAt, Interface, PREFIX, json, read, read_if_any},
-    watching::Watching,
+    setting::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json, read, read_if_any},
+    watching::WatchOptions,
 };
 use crate::{
     in_force::{delays_in, site_in},
     leases::{
         authority::may_take,
-        far_question::Question,
-        lease::{Lease, Placed, Stood, Wanted, Why, sited},
-        lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Reader, Renewal, is_of_election},
+        far_question::PeerRequest,
+        lease::{EndReason, Lease, LockPlacement, NewLease, StageSnapshot, sited},
+        lease_json::{HELD, LeaseDocument, LeaseRequest, OVER, Renewal, Viewer, is_of_election},
     },
     one_line::is_line,
     refusal::{Reason, Refusal},
 };
 
 /// The most bytes of a note.
-const NOTE: usize = 256;
+const MAX_NOTE_LEN: usize = 256;
 /// The time for ZooKeeper's own answer, beside the wait of the lease.
-const ANSWER: Duration = Duration::from_secs(2);
+const ZOOKEEPER_MARGIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn acquire(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -72,7 +72,7 @@ pub(super) async fn acquire(
     }
     let in_time = !prefers_async(&headers);
     let permits = asked.permits.map(permits).transpose()?;
-    let wanted = Wanted {
+    let wanted = NewLease {
         placed: interface.placed(plan, &keys, (asked.mode, permits)).await?,
         permits,
         keys: keys.into(),
@@ -99,17 +99,17 @@ pub(super) async fn acquire(
 }
 
 /// A lease that its client does not know yet. Dropping this ends the lease.
-struct Unheard<'i>(&'i Interface, Option<Arc<Lease>>);
+struct UndeliveredLease<'i>(&'i LeaseApi, Option<Arc<Lease>>);
 
-impl Drop for Unheard<'_> {
+impl Drop for UndeliveredLease<'_> {
     fn drop(&mut self) {
         if let Some(lease) = self.1.take() {
-            self.0.leases.end(&lease, Why::GaveUp);
+            self.0.leases.end(&lease, EndReason::GaveUp);
         }
     }
 }
 
-impl Interface {
+impl LeaseApi {
     /// A lease that holds its lock.
     ///
     /// # Errors
@@ -117,32 +117,32 @@ impl Interface {
     ///
     /// # Cancellation
     /// Dropping the future ends the lease.
-    pub async fn held(&self, wanted: Wanted, wait: Duration) -> Result<Arc<Lease>, Refusal> {
-        let mut unheard = Unheard(self, Some(self.leases.begin(wanted, wait)?));
+    pub async fn held(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
+        let mut unheard = UndeliveredLease(self, Some(self.leases.begin(wanted, wait)?));
         let lease = unheard.1.clone().expect("it has just begun");
         let late = tokio::select! {
-            settled = timeout(wait + ANSWER, lease.settled()) => settled.is_err(),
+            settled = timeout(wait + ZOOKEEPER_MARGIN, lease.settled()) => settled.is_err(),
             () = self.drain.cancelled() => {
                 return Err(Refusal::new(Reason::Draining, "a lease still waits when the gateway stops"));
             }
         };
         match lease.glance().stage {
-            Stood::Held { .. } => {
+            StageSnapshot::Held { .. } => {
                 unheard.1 = None;
                 Ok(lease)
             }
-            Stood::Over { why: Why::GaveUp, .. } => {
+            StageSnapshot::Over { why: EndReason::GaveUp, .. } => {
                 Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
             }
-            Stood::Over { why: Why::Refused(refusal), .. } => Err(*refusal),
-            Stood::Over { why: Why::Lost, .. } => {
+            StageSnapshot::Over { why: EndReason::Refused(refusal), .. } => Err(*refusal),
+            StageSnapshot::Over { why: EndReason::Lost, .. } => {
                 Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
             }
-            Stood::Over { why, .. } => Err(ended_early(Some(why.word()))),
-            Stood::Waiting { .. } if late => {
+            StageSnapshot::Over { why, .. } => Err(ended_early(Some(why.word()))),
+            StageSnapshot::Waiting { .. } if late => {
                 Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time"))
             }
-            Stood::Waiting { .. } => {
+            StageSnapshot::Waiting { .. } => {
                 Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
             }
         }
@@ -152,13 +152,15 @@ impl Interface {
     ///
     /// # Errors
     /// It may be held yet.
-    pub async fn released(&self, found: Result<FoundAt, Refusal>) -> Result<(), Refusal> {
+    pub async fn released(&self, found: Result<LeaseLocation, Refusal>) -> Result<(), Refusal> {
         let done = match found {
-            Ok(FoundAt::Here(lease)) => {
-                self.leases.end(&lease, Why::Released);
+            Ok(LeaseLocation::Local(lease)) => {
+                self.leases.end(&lease, EndReason::Released);
                 return Ok(());
             }
-            Ok(FoundAt::Elsewhere(id)) => self.asks(id.member().to_owned(), Question::to_release(&id)).await,
+            Ok(LeaseLocation::Remote(id)) => {
+                self.asks(id.member().to_owned(), PeerRequest::to_release(&id)).await
+            }
             Err(refusal) => Err(refusal),
         };
         match done {
@@ -178,7 +180,7 @@ impl Interface {
 
     /// For its client.
     pub(super) fn told(&self, lease: &Lease) -> LeaseDocument {
-        LeaseDocument::of(lease, &self.leases, Reader::Client(self.tickets.as_deref()))
+        LeaseDocument::of(lease, &self.leases, Viewer::Client(self.tickets.as_deref()))
     }
 
     /// Where the locks of these keys lie, as requests have them by `plan`.
@@ -187,10 +189,10 @@ impl Interface {
     /// Not all of them can be held so.
     pub async fn placed(
         &self,
-        plan: Arc<Gateway>,
+        plan: Arc<GatewayPlan>,
         keys: &[ResourceKey],
         (mode, permits): (Mode, Option<Permits>),
-    ) -> Result<Placed, Refusal> {
+    ) -> Result<LockPlacement, Refusal> {
         let session = self.leases.agreed(&plan, keys).await?;
         if keys.iter().any(|key| delays_in(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
@@ -212,7 +214,7 @@ impl Interface {
             let why = "several keys are held at once only where all of them have locks of our own layout";
             return Err(Refusal::new(Reason::LeaseForbidden, why));
         }
-        Ok(Placed { sites, plan, session })
+        Ok(LockPlacement { sites, plan, session })
     }
 }
 
@@ -230,41 +232,41 @@ fn ended_early(why: Option<&str>) -> Refusal {
 }
 
 pub(super) async fn show(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let watching = Watching::of(&uri, &headers)?;
+    let watching = WatchOptions::of(&uri, &headers)?;
     match interface.place(&applicant, &reference, &headers)? {
-        FoundAt::Here(lease) if watching.streams => Ok(interface.stream_here(lease)),
-        FoundAt::Here(lease) => {
+        LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_here(lease)),
+        LeaseLocation::Local(lease) => {
             watching.wait(&lease, &interface.drain).await;
             Ok(json(&interface.told(&lease)))
         }
-        FoundAt::Elsewhere(id) if watching.streams => Ok(interface.stream_from(id, headers)),
-        FoundAt::Elsewhere(id) => {
-            let question = Question::again(Method::GET, &uri, &headers, Bytes::new());
-            let question = Question { patience: watching.longest, client: applicant.client, ..question };
+        LeaseLocation::Remote(id) if watching.streams => Ok(interface.stream_from(id, headers)),
+        LeaseLocation::Remote(id) => {
+            let question = PeerRequest::again(Method::GET, &uri, &headers, Bytes::new());
+            let question = PeerRequest { patience: watching.longest, client: applicant.client, ..question };
             interface.asks(id.member().to_owned(), question).await
         }
     }
 }
 
 pub(super) async fn renew(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let lease = match interface.place(&applicant, &reference, &headers)? {
-        FoundAt::Here(lease) => lease,
-        FoundAt::Elsewhere(id) => {
-            let question = Question::again(Method::POST, &uri, &headers, body);
-            let question = Question { client: applicant.client, ..question };
+        LeaseLocation::Local(lease) => lease,
+        LeaseLocation::Remote(id) => {
+            let question = PeerRequest::again(Method::POST, &uri, &headers, body);
+            let question = PeerRequest { client: applicant.client, ..question };
             return interface.asks(id.member().to_owned(), question).await;
         }
     };
@@ -288,8 +290,8 @@ pub(super) async fn renew(
 }
 
 pub(super) async fn release(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
@@ -307,7 +309,7 @@ pub(super) fn not_a_key(bad: &ParseKeyError) -> Refusal {
     Refusal::new(Reason::KeyInvalid, bad.to_string()).advising(bad.to_string())
 }
 
-fn keys(plan: &Gateway, asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
+fn keys(plan: &GatewayPlan, asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     if !(1..=ResourceKey::MOST_IN_SET).contains(&asked.len()) {
         return Err(malformed("`keys` has 1 to 16 keys"));
     }
@@ -324,7 +326,7 @@ fn keys(plan: &Gateway, asked: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
 
 /// # Errors
 /// It is outside of the bounds.
-pub fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::Leases) -> Result<Duration, Refusal> {
+pub fn ttl(asked: Option<u64>, unless: Duration, bounds: &plan::LeasePlan) -> Result<Duration, Refusal> {
     let ttl = asked.map_or(unless, Duration::from_millis);
     if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
         Ok(ttl)
@@ -338,7 +340,7 @@ fn permits(asked: u16) -> Result<Permits, Refusal> {
 }
 
 fn note(said: String) -> Result<Arc<str>, Refusal> {
-    if said.len() > NOTE || !is_line(&said) {
+    if said.len() > MAX_NOTE_LEN || !is_line(&said) {
         return Err(malformed(
             "`note` is a line of 256 bytes at most, without characters that turn its direction or are not seen",
         ));

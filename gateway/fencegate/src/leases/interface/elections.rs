@@ -17,14 +17,14 @@ use tokio::{sync::watch, time::sleep};
 use super::{
     client_calls::not_a_key,
     key_line::{number, untold},
-    setting::{Applicant, Interface, PREFIX, json},
+    setting::{LeaseApi, LeaseCaller, PREFIX, json},
     watching::{sse, streams},
 };
 use crate::{
     leases::{
-        far_question::Question,
-        followed::Seen,
-        lease::{Lease, Stood},
+        far_question::PeerRequest,
+        followed::ElectionState,
+        lease::{Lease, StageSnapshot},
         lease_json::{ElectionDocument, Leader, election_key},
     },
     path_segment::encoded,
@@ -33,14 +33,14 @@ use crate::{
 
 /// How often ZooKeeper is asked for the leader while somebody follows the election. Nobody could report a change: the
 /// leader may be a lease of any gateway, or another program.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The least time between two looks on average, over all elections: the more are followed, the less often is each
 /// looked at.
-const LOOK_OF_ANY: Duration = Duration::from_millis(20);
+const MIN_POLL_SPACING: Duration = Duration::from_millis(20);
 
 pub(super) async fn show(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
@@ -57,10 +57,10 @@ pub(super) async fn show(
 
 /// For load balancers, which have no credentials. The answer is only yes or no.
 pub(super) async fn leads(
-    State(interface): State<Interface>,
+    State(interface): State<LeaseApi>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
-    let proven = |lease: Arc<Lease>| matches!(lease.glance().stage, Stood::Held { held_for, .. } if !held_for.is_zero());
+    let proven = |lease: Arc<Lease>| matches!(lease.glance().stage, StageSnapshot::Held { held_for, .. } if !held_for.is_zero());
     match interface.leases.holder(&key(&name)?) {
         Some(lease) if proven(lease.clone()) => Ok(StatusCode::OK.into_response()),
         _ => Err(Refusal::new(Reason::NoRoute, "the leader is none of this gateway")),
@@ -73,7 +73,7 @@ fn key(name: &str) -> Result<ResourceKey, Refusal> {
 
 /// Reports each new leader.
 fn followed(
-    interface: Interface,
+    interface: LeaseApi,
     principal: &Arc<str>,
     name: String,
     key: ResourceKey,
@@ -102,9 +102,14 @@ fn event(told: &ElectionDocument) -> Event {
     Event::default().event("election").data(text)
 }
 
-impl Interface {
+impl LeaseApi {
     /// Watches an election as long as somebody follows it, and reports each new leader.
-    pub(super) async fn watch_election(self, name: String, key: ResourceKey, told: Arc<watch::Sender<Seen>>) {
+    pub(super) async fn watch_election(
+        self,
+        name: String,
+        key: ResourceKey,
+        told: Arc<watch::Sender<ElectionState>>,
+    ) {
         while !told.is_closed() && !self.drain.is_cancelled() {
             // If nobody can be asked, the last report stands.
             if let Ok(document) = self.election(&name, &key).await {
@@ -112,7 +117,7 @@ impl Interface {
             }
             let followed = u32::try_from(self.elections.watched()).unwrap_or(u32::MAX);
             tokio::select! {
-                () = sleep(LOOK.max(LOOK_OF_ANY.saturating_mul(followed))) => {}
+                () = sleep(POLL_INTERVAL.max(MIN_POLL_SPACING.saturating_mul(followed))) => {}
                 () = told.closed() => {}
                 () = self.drain.cancelled() => {}
             }
@@ -145,7 +150,7 @@ impl Interface {
         };
         let Some(gateway) = &entry.gateway else { return plain };
         let Ok(session) = u64::from_str_radix(&entry.session, 16) else { return plain };
-        let question = Question {
+        let question = PeerRequest {
             method: Method::GET,
             path: format!("{PREFIX}elections/{}", encoded(name)),
             lease: None,
@@ -167,7 +172,7 @@ impl Interface {
     }
 
     fn leader(&self, lease: &Lease) -> Option<Leader> {
-        let Stood::Held { lock, .. } = lease.glance().stage else { return None };
+        let StageSnapshot::Held { lock, .. } = lease.glance().stage else { return None };
         Some(Leader {
             gateway: Some(self.leases.gateway.to_string()),
             number: number(lease),

@@ -5,23 +5,23 @@ use axum::{
     extract::{Path, State},
     response::Response,
 };
-use fencegate_lock::tenures::question::Untold;
+use fencegate_lock::tenures::question::AdminQueryError;
 
 use super::{
     client_calls::not_a_key,
-    setting::{Applicant, Interface, json},
+    setting::{LeaseApi, LeaseCaller, json},
 };
 use crate::{
     leases::{
-        lease::{Lease, Stood},
+        lease::{Lease, StageSnapshot},
         lease_json::{KeyDocument, LineNode, millis},
     },
     refusal::{Reason, Refusal},
 };
 
 pub(super) async fn show(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
     applicant.known()?;
@@ -52,18 +52,18 @@ pub(super) async fn show(
 
 pub(super) fn number(lease: &Lease) -> Option<u64> {
     match lease.glance().stage {
-        Stood::Held { lock, .. } => Some(lock.token().number()),
-        Stood::Waiting { .. } | Stood::Over { .. } => None,
+        StageSnapshot::Held { lock, .. } => Some(lock.token().number()),
+        StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
     }
 }
 
 fn held_for(lease: &Lease) -> Option<u64> {
     match lease.glance().stage {
-        Stood::Held { since, .. } => Some(millis(since)),
-        Stood::Waiting { .. } | Stood::Over { .. } => None,
+        StageSnapshot::Held { since, .. } => Some(millis(since)),
+        StageSnapshot::Waiting { .. } | StageSnapshot::Over { .. } => None,
     }
 }
 
-pub(super) fn untold(untold: Untold) -> Refusal {
+pub(super) fn untold(untold: AdminQueryError) -> Refusal {
     Refusal::new(Reason::LockService, untold.to_string())
 }

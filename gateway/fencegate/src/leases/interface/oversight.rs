@@ -8,13 +8,13 @@ use axum::{
 };
 use serde::Serialize;
 
-use super::setting::{Applicant, Interface, json as document, read};
+use super::setting::{LeaseApi, LeaseCaller, json as document, read};
 use crate::{
     leases::{
-        holdings::Leases,
+        holdings::LeaseTable,
         lease::Lease,
-        lease_json::{LeaseDocument, LeaseList, Reader, Revocation},
-        operated::Unheeded,
+        lease_json::{LeaseDocument, LeaseList, Revocation, Viewer},
+        operated::LeaseActionError,
     },
     refusal::{Reason, Refusal},
 };
@@ -36,8 +36,8 @@ pub(crate) struct BrokenLease {
 }
 
 pub(super) async fn list(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
 ) -> Result<Response, Refusal> {
     let known = applicant.known()?;
     let theirs = |lease: &Lease| known.operator || lease.principal == known.name;
@@ -45,8 +45,8 @@ pub(super) async fn list(
 }
 
 pub(super) async fn revoke(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -57,8 +57,8 @@ pub(super) async fn revoke(
 }
 
 pub(super) async fn break_lease(
-    State(interface): State<Interface>,
-    Extension(applicant): Extension<Applicant>,
+    State(interface): State<LeaseApi>,
+    Extension(applicant): Extension<LeaseCaller>,
     Path(reference): Path<String>,
 ) -> Result<Response, Refusal> {
     let operator = applicant.operator()?;
@@ -66,22 +66,22 @@ pub(super) async fn break_lease(
     Ok(document(&BrokenLease { broken: reference }))
 }
 
-impl Leases {
+impl LeaseTable {
     /// The leases of this gateway that `meant` selects, without their secrets.
     pub fn list(&self, meant: impl Fn(&Lease) -> bool) -> LeaseList {
         let all = self.living();
         let meant = all.iter().filter(|lease| meant(lease));
-        let leases = meant.map(|lease| LeaseDocument::of(lease, self, Reader::Others)).collect();
+        let leases = meant.map(|lease| LeaseDocument::of(lease, self, Viewer::Public)).collect();
         LeaseList { gateway: self.gateway.to_string(), leases }
     }
 }
 
-fn unheeded(why: Unheeded) -> Result<(), Refusal> {
+fn unheeded(why: LeaseActionError) -> Result<(), Refusal> {
     Err(match why {
         // The lease is over, which is the wanted result.
-        Unheeded::Over => return Ok(()),
-        Unheeded::Unknown => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
-        Unheeded::NoLine => {
+        LeaseActionError::Over => return Ok(()),
+        LeaseActionError::NotFound => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
+        LeaseActionError::InvalidReason => {
             let said = "`why` is a line of 1 to 256 bytes";
             Refusal::new(Reason::Malformed, said).advising(said)
         }

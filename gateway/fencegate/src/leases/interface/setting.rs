@@ -14,18 +14,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     headers::FENCING_LEASE,
-    in_force::InForce,
+    in_force::CurrentConfig,
     leases::{
         authority::may_take,
-        far_question::{Question, RemoteAnswer},
-        followed::Followed,
-        holdings::Leases,
-        id::{LeaseId, Reference},
+        far_question::{PeerRequest, PeerResponse},
+        followed::ElectionWatches,
+        holdings::LeaseTable,
+        id::{LeaseId, LeaseReference},
         lease::Lease,
-        task::Task,
+        task::LeaseCommand,
     },
     refusal::{Reason, Refusal},
-    ticketing::Ticketing,
+    ticketing::TicketIssuer,
 };
 
 /// The path below which the interface lies.
@@ -33,18 +33,18 @@ pub const PREFIX: &str = "/.fencegate/v1/";
 
 /// The parts that the interface needs.
 #[derive(Clone)]
-pub struct Interface {
-    pub leases: Arc<Leases>,
-    pub in_force: InForce,
-    pub tickets: Option<Arc<Ticketing>>,
+pub struct LeaseApi {
+    pub leases: Arc<LeaseTable>,
+    pub in_force: CurrentConfig,
+    pub tickets: Option<Arc<TicketIssuer>>,
     /// The elections with followers, over all workers.
-    pub elections: Followed,
+    pub elections: ElectionWatches,
     pub drain: CancellationToken,
 }
 
 /// The caller of the interface.
 #[derive(Clone)]
-pub struct Applicant {
+pub struct LeaseCaller {
     /// The principal whose credential the request shows; `None` for an unknown one.
     pub principal: Option<Principal>,
     /// Another gateway has forwarded the request, so it is not forwarded again.
@@ -63,24 +63,24 @@ impl IntoResponse for Refusal {
 }
 
 /// A lease, found by its id.
-pub enum FoundAt {
-    Here(Arc<Lease>),
-    Elsewhere(LeaseId),
+pub enum LeaseLocation {
+    Local(Arc<Lease>),
+    Remote(LeaseId),
 }
 
-impl Interface {
+impl LeaseApi {
     /// Where the lease of the request is held.
     ///
     /// # Errors
     /// The request shows no id, the id of another lease than the path names, or the id of a lease that is gone.
     pub(super) fn place(
         &self,
-        applicant: &Applicant,
+        applicant: &LeaseCaller,
         reference: &str,
         headers: &HeaderMap,
-    ) -> Result<FoundAt, Refusal> {
+    ) -> Result<LeaseLocation, Refusal> {
         let id = shown(headers)?;
-        if Reference::parse(reference) != Some(id.reference()) {
+        if LeaseReference::parse(reference) != Some(id.reference()) {
             return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
         }
         self.found(applicant, id)
@@ -90,11 +90,11 @@ impl Interface {
     ///
     /// # Errors
     /// The lease is gone, or the secret is wrong.
-    pub fn found(&self, applicant: &Applicant, id: LeaseId) -> Result<FoundAt, Refusal> {
+    pub fn found(&self, applicant: &LeaseCaller, id: LeaseId) -> Result<LeaseLocation, Refusal> {
         if applicant.sent_on || self.leases.is_here(&id) {
-            return self.leases.find(&id).map(FoundAt::Here);
+            return self.leases.find(&id).map(LeaseLocation::Local);
         }
-        Ok(FoundAt::Elsewhere(id))
+        Ok(LeaseLocation::Remote(id))
     }
 
     /// Asks the gateway whose session has this member node.
@@ -104,16 +104,16 @@ impl Interface {
     ///
     /// # Cancellation
     /// The other gateway may carry out the request all the same.
-    pub(super) async fn asks(&self, member: String, question: Question) -> Result<Response, Refusal> {
+    pub(super) async fn asks(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
         let (told, answered) = oneshot::channel();
-        self.leases.give(Task::Ask { member, question, told })?;
+        self.leases.give(LeaseCommand::AskPeer { member, question, told })?;
         let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
-        let RemoteAnswer { status, headers, body } = answered.await.map_err(stopping)??;
+        let PeerResponse { status, headers, body } = answered.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
     }
 }
 
-impl Question {
+impl PeerRequest {
     pub(super) fn to_release(id: &LeaseId) -> Self {
         let path = format!("{PREFIX}leases/{}", id.reference());
         let lease = HeaderValue::from_str(&id.reveal()).ok();
@@ -149,7 +149,7 @@ pub fn shown(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
     id.ok_or_else(|| Refusal::new(Reason::LeaseForbidden, "`Fencing-Lease` is no id of a lease"))
 }
 
-impl Applicant {
+impl LeaseCaller {
     /// The caller, if it may see who holds this key: operators and those who may take it.
     ///
     /// # Errors

@@ -15,20 +15,20 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::setting::{Interface, PREFIX};
+use super::setting::{LeaseApi, PREFIX};
 use crate::{
     headers::FENCING_LEASE,
     leases::{
-        far_question::Question,
+        far_question::PeerRequest,
         id::LeaseId,
         lease::Lease,
-        lease_json::{LeaseDocument, OVER, Reader},
+        lease_json::{LeaseDocument, OVER, Viewer},
     },
     refusal::{Reason, Refusal},
 };
 
 /// How a client watches a lease.
-pub(super) struct Watching {
+pub(super) struct WatchOptions {
     /// How long it waits for a change.
     pub(super) longest: Duration,
     /// The revision that the client knows already.
@@ -51,19 +51,19 @@ pub(crate) struct WatchQuery {
 }
 
 /// The longest wait of one question, in seconds.
-const LONGEST: u64 = 60;
+const MAX_WATCH_SECS: u64 = 60;
 /// The least time between two questions to another gateway.
-const SHORTEST: Duration = Duration::from_millis(250);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How long one question to another gateway waits for a change.
-const ROUND: u64 = 20;
+const POLL_SECS: u64 = 20;
 
-impl Watching {
+impl WatchOptions {
     pub(super) fn of(uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
         let asked = axum::extract::Query::<WatchQuery>::try_from_uri(uri);
         let axum::extract::Query(WatchQuery { watch, seen }) =
             asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
         Ok(Self {
-            longest: Duration::from_secs(u64::from(watch).min(LONGEST)),
+            longest: Duration::from_secs(u64::from(watch).min(MAX_WATCH_SECS)),
             seen,
             streams: streams(headers),
         })
@@ -91,7 +91,7 @@ pub(super) fn streams(headers: &HeaderMap) -> bool {
     })
 }
 
-impl Interface {
+impl LeaseApi {
     /// Reports the changes of a lease of this gateway, until it is over.
     pub(super) fn stream_here(self, lease: Arc<Lease>) -> Response {
         let begin = (self, lease, Some(0));
@@ -100,7 +100,7 @@ impl Interface {
                 () = lease.changed_since(seen?) => {}
                 () = interface.drain.cancelled() => return None,
             }
-            let document = LeaseDocument::of(&lease, &interface.leases, Reader::Others);
+            let document = LeaseDocument::of(&lease, &interface.leases, Viewer::Public);
             let next = (document.state != OVER).then_some(document.revision);
             Some((event(&document), (interface, lease, next)))
         });
@@ -120,7 +120,7 @@ impl Interface {
                 };
                 match told {
                     // A gateway that answers early without a change is about to stop.
-                    Ok(document) if document.revision == seen => sleep_until(asked + SHORTEST).await,
+                    Ok(document) if document.revision == seen => sleep_until(asked + MIN_POLL_INTERVAL).await,
                     Ok(mut document) => {
                         // An event may be delayed. So it has no times that count from the question, and no secret.
                         (document.held_for_ms, document.lease, document.ticket) = (None, None, None);
@@ -144,12 +144,12 @@ impl Interface {
         headers: &HeaderMap,
         seen: u64,
     ) -> Result<LeaseDocument, Refusal> {
-        let question = Question {
+        let question = PeerRequest {
             method: Method::GET,
-            path: format!("{PREFIX}leases/{}?watch={ROUND}&seen={seen}", id.reference()),
+            path: format!("{PREFIX}leases/{}?watch={POLL_SECS}&seen={seen}", id.reference()),
             lease: headers.get(FENCING_LEASE).cloned(),
             body: Bytes::new(),
-            patience: Duration::from_secs(ROUND),
+            patience: Duration::from_secs(POLL_SECS),
             client: None,
         };
         let told = self.asks(id.member().to_owned(), question).await?;

@@ -6,71 +6,72 @@ use std::path::PathBuf;
 use fencegate_http::network::Network;
 use fencegate_lock::{
     reach::PageAddress,
-    session::{nameplate::Nameplate, settings::Settings},
-    tenures::{desk::Desk, keeper::Keeper},
+    session::{nameplate::LocalMember, settings::SessionSettings},
+    tenures::{desk::SessionWorker, keeper::LockManager},
 };
-use fencegate_policies::plan::Gateway;
+use fencegate_policies::plan::GatewayPlan;
 use tokio::sync::mpsc;
 
-use super::{belongings::Belongings, granting, options::GatewayOptions, role::Gatekeeping, sessions};
+use super::{belongings::ProcessResources, granting, options::GatewayOptions, role::GatewayRole, sessions};
 use crate::{
-    agreement::Agreement,
-    in_force::InForce,
-    leases::taker::Taker,
+    agreement::PlanCompat,
+    in_force::CurrentConfig,
+    leases::taker::LeaseWorker,
     serve::{
-        base::Base,
-        not_serving::NotServing,
-        publishing::Publisher,
-        reload::{Reloader, Turn},
-        staff::{self, Equipment},
-        worker::Shared,
+        base::ProcessContext,
+        not_serving::ProcessError,
+        publishing::PlanPublisher,
+        reload::{ConfigUpdate, Reloader},
+        staff::{self, WorkerPoolConfig},
+        worker::WorkerContext,
     },
 };
 
 /// What is to be run: a session for each desk, what takes the locks of leases, and the workers, which share the rest.
-pub struct Assembled<N> {
-    pub desks: Vec<(Desk, Settings)>,
+pub struct GatewayParts<N> {
+    pub desks: Vec<(SessionWorker, SessionSettings)>,
     /// Where the policy has leases.
-    pub taker: Option<Taker<N>>,
-    pub shared: Shared<Gatekeeping>,
-    pub keeper: Keeper,
-    pub nameplate: Nameplate,
-    pub(super) in_force: InForce,
+    pub taker: Option<LeaseWorker<N>>,
+    pub shared: WorkerContext<GatewayRole>,
+    pub keeper: LockManager,
+    pub nameplate: LocalMember,
+    pub(super) in_force: CurrentConfig,
 }
 
-impl<N: Network> Assembled<N> {
+impl<N: Network> GatewayParts<N> {
     /// `page`: where people can look at it.
     ///
     /// # Errors
     /// A file cannot be used, or the machine has no thread for what looks after the endpoints.
     pub fn of(
-        gateway: &Gateway,
+        gateway: &GatewayPlan,
         options: &GatewayOptions,
-        (base, belongings): (&Base, &Belongings),
+        (base, belongings): (&ProcessContext, &ProcessResources),
         page: Option<PageAddress>,
         network: N,
-    ) -> Result<Self, NotServing> {
-        let Belongings { memory, name, ours, .. } = belongings;
+    ) -> Result<Self, ProcessError> {
+        let ProcessResources { memory, name, ours, .. } = belongings;
         let (keeper, desks) = sessions::keeper(gateway, base);
-        let agreement = Agreement::of(gateway, base.metrics.clone());
+        let agreement = PlanCompat::of(gateway, base.metrics.clone());
         let reach = ours.as_ref().map(|ours| ours.reach.clone());
-        let nameplate = Nameplate::reached_at(gateway.fingerprint, reach);
+        let nameplate = LocalMember::reached_at(gateway.fingerprint, reach);
         let nameplate = nameplate.shown_at(page).publishing(
             gateway.fingerprint,
-            Agreement::publication(gateway),
+            PlanCompat::publication(gateway),
             agreement.clone(),
         );
         let desks = {
             let settings = sessions::settings(gateway, name, options, base, &nameplate, memory);
             desks.into_iter().enumerate().map(|(number, desk)| (desk, settings(number))).collect()
         };
-        let in_force = InForce::new(gateway.clone());
+        let in_force = CurrentConfig::new(gateway.clone());
         let agreeing = (&in_force, &agreement);
         let granted = granting::granted(gateway, (belongings, &keeper), agreeing, base, network)?;
         let (leases, taker) = granted.unzip();
-        let role = Gatekeeping::of(gateway, (name, keeper.clone(), leases), memory, agreement, &in_force)?;
+        let role = GatewayRole::of(gateway, (name, keeper.clone(), leases), memory, agreement, &in_force)?;
         let (workers, beside) = (options.workers, options.beside);
-        let equipment = Equipment { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
+        let equipment =
+            WorkerPoolConfig { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
         let shared = staff::shared(&gateway.serving, base, equipment)?;
         in_force.turn_to(gateway.clone(), shared.edition.clone());
         Ok(Self { desks, taker, shared, keeper, nameplate, in_force })
@@ -80,8 +81,8 @@ impl<N: Network> Assembled<N> {
     pub fn reloader(
         &self,
         file: PathBuf,
-        gateway: Gateway,
-        turns: Vec<mpsc::UnboundedSender<Turn>>,
+        gateway: GatewayPlan,
+        turns: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
     ) -> Reloader {
         let Self { shared, nameplate, in_force, .. } = self;
         let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
@@ -96,7 +97,7 @@ impl<N: Network> Assembled<N> {
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
             keeper: self.keeper.clone(),
             agreement: shared.role.agreement.clone(),
-            publisher: Publisher::of(nameplate.clone(), shared.role.agreement.clone(), &gateway),
+            publisher: PlanPublisher::of(nameplate.clone(), shared.role.agreement.clone(), &gateway),
             nameplate: nameplate.clone(),
             in_force: in_force.clone(),
             leases: shared.role.leases.clone(),

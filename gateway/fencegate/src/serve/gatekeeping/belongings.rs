@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use fencegate_lock::state::Memory;
-use fencegate_policies::plan::Gateway;
+use fencegate_lock::state::TokenHistory;
+use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::randomness::SystemRandomness;
 use socket2::Socket;
 
@@ -12,31 +12,31 @@ use crate::{
     metrics::Metrics,
     serve::{
         addresses::{host_name, reserve},
-        not_serving::NotServing,
+        not_serving::ProcessError,
     },
-    siblings::Ours,
+    siblings::LocalPeer,
 };
 
 /// What the process takes at its start, and gives back only with its end.
-pub struct Belongings {
+pub struct ProcessResources {
     /// How far tokens have come, as the folder says where there is one.
-    pub memory: Arc<Memory>,
+    pub memory: Arc<TokenHistory>,
     /// The name of the gateway.
     pub name: Arc<str>,
     /// Keeps the address for other gateways until the workers listen there.
     pub kept: Option<Socket>,
     /// What this process is to other gateways, where they reach it.
-    pub ours: Option<Ours>,
+    pub ours: Option<LocalPeer>,
 }
 
-impl Belongings {
+impl ProcessResources {
     /// # Errors
     /// The folder or an address belongs to another process, or a file cannot be read.
     pub(super) fn taken(
-        gateway: &Gateway,
+        gateway: &GatewayPlan,
         options: &GatewayOptions,
         metrics: &Metrics,
-    ) -> Result<Self, NotServing> {
+    ) -> Result<Self, ProcessError> {
         let memory = remembered(gateway, metrics)?;
         let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
         let kept = gateway.peer.as_ref().map(|peer| reserve(peer, options.beside)).transpose()?;
@@ -46,18 +46,18 @@ impl Belongings {
     }
 }
 
-fn remembered(gateway: &Gateway, metrics: &Metrics) -> Result<Arc<Memory>, NotServing> {
+fn remembered(gateway: &GatewayPlan, metrics: &Metrics) -> Result<Arc<TokenHistory>, ProcessError> {
     let Some(folder) = &gateway.state_dir else { return Ok(Arc::default()) };
     let counted = metrics.session(0);
-    Ok(Memory::open(folder, &SystemRandomness, move || counted.state_failed())?)
+    Ok(TokenHistory::open(folder, &SystemRandomness, move || counted.state_failed())?)
 }
 
 fn ours(
-    gateway: &Gateway,
+    gateway: &GatewayPlan,
     name: &Arc<str>,
     bound: Option<SocketAddr>,
     metrics: &Metrics,
-) -> Result<Option<Ours>, NotServing> {
+) -> Result<Option<LocalPeer>, ProcessError> {
     let (Some(peer), Some(bound)) = (&gateway.peer, bound) else { return Ok(None) };
-    Ok(Some(Ours::of(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
+    Ok(Some(LocalPeer::of(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
 }

@@ -3,38 +3,38 @@
 use std::sync::Arc;
 
 use fencegate_http::network::Network;
-use fencegate_lock::tenures::keeper::Keeper;
-use fencegate_policies::plan::Gateway;
+use fencegate_lock::tenures::keeper::LockManager;
+use fencegate_policies::plan::GatewayPlan;
 
-use super::belongings::Belongings;
+use super::belongings::ProcessResources;
 use crate::{
-    agreement::Agreement,
-    in_force::InForce,
+    agreement::PlanCompat,
+    in_force::CurrentConfig,
     leases::{
-        LeaseTerms, Leases,
-        taker::{Taker, TakerParts},
+        LeaseSettings, LeaseTable,
+        taker::{LeaseWorker, LeaseWorkerDeps},
     },
-    serve::{base::Base, not_serving::NotServing},
-    threads::Work,
+    serve::{base::ProcessContext, not_serving::ProcessError},
+    threads::ThreadRole,
 };
 
 /// The leases, and what takes their locks.
-type Grants<N> = (Arc<Leases>, Taker<N>);
+type LeaseSetup<N> = (Arc<LeaseTable>, LeaseWorker<N>);
 
 /// # Errors
 /// A file with a token cannot be used.
 pub(super) fn granted<N: Network>(
-    gateway: &Gateway,
-    (Belongings { name, ours, .. }, keeper): (&Belongings, &Keeper),
-    (in_force, agreement): (&InForce, &Arc<Agreement>),
-    base: &Base,
+    gateway: &GatewayPlan,
+    (ProcessResources { name, ours, .. }, keeper): (&ProcessResources, &LockManager),
+    (in_force, agreement): (&CurrentConfig, &Arc<PlanCompat>),
+    base: &ProcessContext,
     network: N,
-) -> Result<Option<Grants<N>>, NotServing> {
+) -> Result<Option<LeaseSetup<N>>, ProcessError> {
     if gateway.leases.is_none() {
         return Ok(None);
     }
-    let terms = LeaseTerms::open(gateway.leases.as_ref()).map_err(NotServing::LeaseToken)?;
-    let equipment = TakerParts {
+    let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(ProcessError::LeaseToken)?;
+    let equipment = LeaseWorkerDeps {
         name: name.clone(),
         keeper: keeper.clone(),
         clock: base.clock.clone(),
@@ -43,8 +43,8 @@ pub(super) fn granted<N: Network>(
         agreement: agreement.clone(),
         drain: base.drain.clone(),
         network,
-        turning: Box::pin(base.threads.joined(Work::Leases)),
+        turning: Box::pin(base.threads.joined(ThreadRole::Leases)),
         ours: ours.clone(),
     };
-    Ok(Some(Taker::of(equipment, terms)))
+    Ok(Some(LeaseWorker::of(equipment, terms)))
 }

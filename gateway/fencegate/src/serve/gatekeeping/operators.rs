@@ -6,15 +6,15 @@ use fencegate_process::randomness::SystemRandomness;
 use futures_util::future::join;
 use tokio::sync::mpsc;
 
-use super::role::Gatekeeping;
+use super::role::GatewayRole;
 use crate::{
     admin::{
-        self, Csrf,
-        command::{self, Command},
-        trends::Trends,
+        self, CsrfToken,
+        command::{self, AdminCommand},
+        trends::MetricHistory,
     },
-    in_force::InForce,
-    serve::{base::Base, reception::Reception},
+    in_force::CurrentConfig,
+    serve::{base::ProcessContext, reception::BoundAdminListener},
 };
 
 /// Opens the admin listener, and returns the channel of its commands.
@@ -22,15 +22,15 @@ use crate::{
 /// # Errors
 /// The machine has no thread for it.
 pub(super) fn let_in(
-    reception: Reception,
+    reception: BoundAdminListener,
     name: Arc<str>,
-    base: &Base,
-    role: Gatekeeping,
-    in_force: InForce,
-) -> io::Result<mpsc::UnboundedReceiver<Command>> {
+    base: &ProcessContext,
+    role: GatewayRole,
+    in_force: CurrentConfig,
+) -> io::Result<mpsc::UnboundedReceiver<AdminCommand>> {
     let (commands, given) = command::channel();
-    let trends = Trends::default();
-    let seen = admin::GatewaySeen {
+    let trends = MetricHistory::default();
+    let seen = admin::GatewayState {
         name,
         keeper: role.keeper,
         metrics: base.metrics.clone(),
@@ -43,7 +43,7 @@ pub(super) fn let_in(
         drain: base.drain.clone(),
         commands,
         leases: role.leases,
-        csrf: Csrf::new(&SystemRandomness),
+        csrf: CsrfToken::new(&SystemRandomness),
     };
     let (followed, watched) = (trends.follow(base.metrics.clone()), base.threads.clone().watched());
     reception.open(admin::of_gateway(seen), async { _ = join(followed, watched).await })?;

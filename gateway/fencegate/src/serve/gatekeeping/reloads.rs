@@ -3,25 +3,25 @@
 use tokio::sync::mpsc;
 
 use crate::{
-    admin::command::Command,
+    admin::command::AdminCommand,
     serve::{
-        notify::Manager,
-        reload::{Reloader, Watcher},
-        signals::{Demand, Signals},
+        notify::ServiceNotifier,
+        reload::{FileWatcher, Reloader},
+        signals::{SignalAction, Signals},
     },
 };
 
 /// Reloads the file on demand.
-pub(super) struct Reloads {
+pub(super) struct ReloadLoop {
     /// Demands it when the file changes; `None` where nobody looks at the file.
-    watcher: Option<Watcher>,
+    watcher: Option<FileWatcher>,
     reloader: Reloader,
 }
 
-impl Reloads {
+impl ReloadLoop {
     pub(super) fn of(reloader: Reloader, watch: bool) -> Self {
         let file = reloader.file.clone();
-        Self { watcher: watch.then(|| Watcher::of(file)), reloader }
+        Self { watcher: watch.then(|| FileWatcher::of(file)), reloader }
     }
 
     /// Reads the file again when a signal, an operator or the file itself demands it; returns when a signal or an
@@ -31,26 +31,26 @@ impl Reloads {
     pub(super) async fn until_the_end(
         &mut self,
         signals: &mut Signals,
-        mut commands: mpsc::UnboundedReceiver<Command>,
-        manager: &Manager,
+        mut commands: mpsc::UnboundedReceiver<AdminCommand>,
+        manager: &ServiceNotifier,
     ) {
-        let changed = async |watcher: &mut Option<Watcher>| match watcher {
+        let changed = async |watcher: &mut Option<FileWatcher>| match watcher {
             Some(watcher) => watcher.changed().await,
             None => std::future::pending().await,
         };
         loop {
             let (dry, told) = tokio::select! {
                 demand = signals.next() => match demand {
-                    Demand::End => return,
-                    Demand::Reload => (false, None),
+                    SignalAction::Shutdown => return,
+                    SignalAction::Reload => (false, None),
                 },
                 Some(command) = commands.recv() => match command {
-                    Command::Reload { dry, told } => (dry, Some(told)),
-                    Command::Compare { told } => {
+                    AdminCommand::Reload { dry, told } => (dry, Some(told)),
+                    AdminCommand::Compare { told } => {
                         told.send(self.reloader.compare().await).ok();
                         continue;
                     }
-                    Command::Drain => return,
+                    AdminCommand::Drain => return,
                 },
                 () = changed(&mut self.watcher) => (false, None),
             };

@@ -3,87 +3,87 @@
 use std::sync::Arc;
 
 use fencegate_http::network::Network;
-use fencegate_lock::{state::Memory, tenures::keeper::Keeper};
-use fencegate_policies::plan::{Gateway, Nested, Plan};
+use fencegate_lock::{state::TokenHistory, tenures::keeper::LockManager};
+use fencegate_policies::plan::{GatewayPlan, NestedRequests, Plan};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agreement::Agreement,
-    front::{Arrived, Role},
-    in_force::InForce,
-    leases::{Interface, Leases, followed::Followed},
-    metrics::hot::Hot,
+    agreement::PlanCompat,
+    front::{RawRequest, Role},
+    in_force::CurrentConfig,
+    leases::{LeaseApi, LeaseTable, followed::ElectionWatches},
+    metrics::hot::HotKeys,
     serve::{
-        not_serving::NotServing,
-        worker::{Bench, Shared, Staffed},
+        not_serving::ProcessError,
+        worker::{WorkerContext, WorkerDeps, WorkerRole},
     },
     stack,
-    stays::Stays,
-    step::Serve,
+    stays::RequestTracker,
+    step::Handler,
     steps::{
-        fence::{Fencing, Traces},
-        lease_questions::LeaseQuestions,
-        route::Routing,
+        fence::{FenceDeps, TraceIndex},
+        lease_questions::LeaseApiStep,
+        route::RoutingTable,
     },
-    ticketing::Ticketing,
+    ticketing::TicketIssuer,
 };
 
 /// The gateway's part of a worker.
 #[derive(Clone)]
-pub struct Gatekeeping {
-    pub(super) keeper: Keeper,
-    pub(super) tickets: Option<Arc<Ticketing>>,
-    pub(super) traces: Arc<Traces>,
-    pub(super) hot: Hot,
-    pub(super) stays: Arc<Stays>,
-    pub(super) agreement: Arc<Agreement>,
-    pub(super) leases: Option<Arc<Leases>>,
-    elections: Followed,
-    pub(super) in_force: InForce,
+pub struct GatewayRole {
+    pub(super) keeper: LockManager,
+    pub(super) tickets: Option<Arc<TicketIssuer>>,
+    pub(super) traces: Arc<TraceIndex>,
+    pub(super) hot: HotKeys,
+    pub(super) stays: Arc<RequestTracker>,
+    pub(super) agreement: Arc<PlanCompat>,
+    pub(super) leases: Option<Arc<LeaseTable>>,
+    elections: ElectionWatches,
+    pub(super) in_force: CurrentConfig,
 }
 
-impl Gatekeeping {
+impl GatewayRole {
     /// # Errors
     /// The key that tickets are signed with cannot be read.
     pub(super) fn of(
-        gateway: &Gateway,
-        (name, keeper, leases): (&Arc<str>, Keeper, Option<Arc<Leases>>),
-        memory: &Arc<Memory>,
-        agreement: Arc<Agreement>,
-        in_force: &InForce,
-    ) -> Result<Self, NotServing> {
+        gateway: &GatewayPlan,
+        (name, keeper, leases): (&Arc<str>, LockManager, Option<Arc<LeaseTable>>),
+        memory: &Arc<TokenHistory>,
+        agreement: Arc<PlanCompat>,
+        in_force: &CurrentConfig,
+    ) -> Result<Self, ProcessError> {
         let tickets = gateway.tickets.as_ref();
-        let tickets = tickets.map(|key| Ticketing::new(key, gateway, name, memory)).transpose()?;
-        let (traces, hot, stays) = (Arc::default(), Hot::default(), Arc::default());
-        let (elections, in_force) = (Followed::default(), in_force.clone());
+        let tickets = tickets.map(|key| TicketIssuer::new(key, gateway, name, memory)).transpose()?;
+        let (traces, hot, stays) = (Arc::default(), HotKeys::default(), Arc::default());
+        let (elections, in_force) = (ElectionWatches::default(), in_force.clone());
         Ok(Self { keeper, tickets, traces, hot, stays, agreement, leases, elections, in_force })
     }
 
     /// The lease interface; `None` if the process grants no leases.
-    fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseQuestions> {
+    fn asking(&self, drain: &CancellationToken, plan: &Plan) -> Option<LeaseApiStep> {
         let leases = self.leases.clone()?;
         let (in_force, tickets) = (self.in_force.clone(), self.tickets.clone());
         let (elections, drain) = (self.elections.clone(), drain.clone());
-        let interface = Interface { leases, in_force, tickets, elections, drain };
-        Some(LeaseQuestions::of(interface, plan.listener.timeouts.request_body))
+        let interface = LeaseApi { leases, in_force, tickets, elections, drain };
+        Some(LeaseApiStep::of(interface, plan.listener.timeouts.request_body))
     }
 }
 
 /// True if a service may call back on some route.
 fn listens(plan: &Plan) -> bool {
     let fences = plan.routes.routes().iter().filter_map(|route| route.fence.as_ref());
-    fences.into_iter().any(|fence| fence.nested == Nested::Allow)
+    fences.into_iter().any(|fence| fence.nested == NestedRequests::Allow)
 }
 
-impl<N: Network> Staffed<N> for Gatekeeping {
+impl<N: Network> WorkerRole<N> for GatewayRole {
     const ROLE: Role = Role::Gateway;
 
-    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
-        let Bench { edition, mut parts, metrics, forward, courier, .. } = bench;
+    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition, mut parts, metrics, forward, courier, .. } = bench;
         parts.leases = shared.role.asking(&shared.drain, &edition.plan);
         parts.callers = shared.role.tickets.clone().filter(|_| listens(&edition.plan));
-        let fencing = Fencing {
+        let fencing = FenceDeps {
             accord: shared.role.agreement.accord(&edition.plan),
             edition: edition.clone(),
             keeper: shared.role.keeper.clone(),
@@ -101,7 +101,7 @@ impl<N: Network> Staffed<N> for Gatekeeping {
             metrics: metrics.clone(),
             budget: shared.budget.clone(),
         };
-        let routing = Routing::of(edition, metrics);
+        let routing = RoutingTable::of(edition, metrics);
         stack::gateway(parts, routing, fencing, forward)
     }
 }

@@ -5,16 +5,16 @@ use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
 use fencegate_lock::{
     bounds::SEQUENCE_LIMIT,
     session::{
-        complaints::Complaints, credentials::BadCredentials, metered::Metered, nameplate::Nameplate,
-        servers::Servers, settings::Settings,
+        complaints::LogDedup, credentials::CredentialsError, metered::Instrumented, nameplate::LocalMember,
+        servers::Servers, settings::SessionSettings,
     },
-    state::Memory,
+    state::TokenHistory,
     tenures::{
-        desk::Desk,
-        keeper::{self, Keeper},
+        desk::SessionWorker,
+        keeper::{self, LockManager},
     },
 };
-use fencegate_policies::plan::Gateway;
+use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::randomness::SystemRandomness;
 use futures_util::future::join_all;
 use tokio::{sync::oneshot, task::LocalSet};
@@ -23,35 +23,39 @@ use tracing::error;
 
 use super::options::GatewayOptions;
 use crate::{
-    serve::base::Base,
-    threads::{Threads, Work},
+    serve::base::ProcessContext,
+    threads::{ThreadMonitor, ThreadRole},
 };
 
 /// The thread of the sessions.
-pub(super) struct Sessions {
+pub(super) struct SessionThread {
     thread: thread::JoinHandle<()>,
     close: CancellationToken,
     /// Closed, without a word, when the thread unwinds.
     pub(super) end: oneshot::Receiver<Infallible>,
 }
 
-impl Sessions {
+impl SessionThread {
     /// Starts a session for each desk.
     pub(super) fn start(
-        desks: Vec<(Desk, Settings)>,
+        desks: Vec<(SessionWorker, SessionSettings)>,
         servers: Servers,
-        threads: &Threads,
+        threads: &ThreadMonitor,
     ) -> io::Result<Self> {
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
-        let (closed, turning) = (close.clone(), threads.joined(Work::Sessions));
+        let (closed, turning) = (close.clone(), threads.joined(ThreadRole::Sessions));
         let thread = thread::Builder::new().name("session".into()).spawn(move || {
             let _alive = alive;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime =
                 runtime.expect("a runtime needs an epoll instance, and the process has just started");
             let all = desks.into_iter().map(|(desk, settings)| {
-                desk.run(Metered::new(servers.clone(), &settings.metrics), Rc::new(settings), closed.clone())
+                desk.run(
+                    Instrumented::new(servers.clone(), &settings.metrics),
+                    Rc::new(settings),
+                    closed.clone(),
+                )
             });
             let tasks = LocalSet::new();
             tasks.spawn_local(turning);
@@ -61,7 +65,7 @@ impl Sessions {
     }
 
     /// Releases all locks. Call this when no request runs under any of them.
-    pub(super) fn close(self, memory: &Memory) {
+    pub(super) fn close(self, memory: &TokenHistory) {
         self.close.cancel();
         let ended = self.thread.join();
         memory.close();
@@ -75,12 +79,12 @@ impl Sessions {
 ///
 /// # Errors
 /// They cannot be used.
-pub(super) fn servers(gateway: &Gateway, base: &Base) -> Result<Servers, BadCredentials> {
+pub(super) fn servers(gateway: &GatewayPlan, base: &ProcessContext) -> Result<Servers, CredentialsError> {
     Servers::of(&gateway.zookeeper)?.followed(&base.metrics.session(0))
 }
 
 /// The keeper of the keys, with its desks: one for each session that is to work for it.
-pub(super) fn keeper(gateway: &Gateway, base: &Base) -> (Keeper, Vec<Desk>) {
+pub(super) fn keeper(gateway: &GatewayPlan, base: &ProcessContext) -> (LockManager, Vec<SessionWorker>) {
     let (keeper, desks) = keeper::keeper(base.clock.clone(), gateway.zookeeper.sessions);
     let counted = keeper.clone();
     base.metrics.count_keys(move || counted.keys());
@@ -89,15 +93,15 @@ pub(super) fn keeper(gateway: &Gateway, base: &Base) -> (Keeper, Vec<Desk>) {
 
 /// The settings of the session with a number. What one of them knows of the installation, or says of why it is away, all of them do.
 pub(super) fn settings(
-    gateway: &Gateway,
+    gateway: &GatewayPlan,
     name: &str,
     options: &GatewayOptions,
-    base: &Base,
-    nameplate: &Nameplate,
-    memory: &Arc<Memory>,
-) -> impl Fn(usize) -> Settings {
-    let complaints = Arc::new(Complaints::default());
-    move |number| Settings {
+    base: &ProcessContext,
+    nameplate: &LocalMember,
+    memory: &Arc<TokenHistory>,
+) -> impl Fn(usize) -> SessionSettings {
+    let complaints = Arc::new(LogDedup::default());
+    move |number| SessionSettings {
         policy: gateway.zookeeper.clone(),
         gateway: name.to_owned(),
         member: nameplate.clone(),

@@ -2,24 +2,24 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use fencegate_guard::{Guard, place::Place, register::Answer};
+use fencegate_guard::{Guard, place::DispatchTarget, register::LivenessAnswer};
 use fencegate_http::{
     network::Network,
-    upstream::{fleet::Fleet, health},
+    upstream::{fleet::EndpointSet, health},
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::sleep;
 use tracing::{error, info};
 
 /// How soon a new doubt is noticed.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Asks for ever. Each place has questions of its own, so that one that does not answer holds no other one up. Without
 /// health checks in the policy nothing is ever asked.
 ///
 /// # Cancellation
 /// Dropping the future ends the questions; the time until the next one does not count.
-pub(super) async fn ask_what_is_in_doubt<N: Network>(network: &N, fleet: &Arc<Fleet>, guard: &Guard) {
+pub(super) async fn ask_what_is_in_doubt<N: Network>(network: &N, fleet: &Arc<EndpointSet>, guard: &Guard) {
     let mut questions = FuturesUnordered::new();
     let mut asked = BTreeSet::new();
     loop {
@@ -30,21 +30,26 @@ pub(super) async fn ask_what_is_in_doubt<N: Network>(network: &N, fleet: &Arc<Fl
         }
         tokio::select! {
             Some(place) = questions.next() => drop(asked.remove(&place)),
-            () = sleep(LOOK) => {}
+            () = sleep(POLL_INTERVAL) => {}
         }
     }
 }
 
 /// Asks once, and returns when the place may be asked again.
-async fn ask<N: Network>(network: &N, fleet: &Arc<Fleet>, guard: &Guard, place: Place) -> Place {
+async fn ask<N: Network>(
+    network: &N,
+    fleet: &Arc<EndpointSet>,
+    guard: &Guard,
+    place: DispatchTarget,
+) -> DispatchTarget {
     let (upstream, began) = (&fleet.upstream.name, guard.now());
     if health::is_running(network, fleet, &place.endpoint, place.address.as_deref()).await {
-        if guard.seen_running(&place, Answer { asked: began, answered: guard.now() }) {
+        if guard.seen_running(&place, LivenessAnswer { asked: began, answered: guard.now() }) {
             info!(%upstream, endpoint = %place, "guard.endpoint_answers_again");
         }
     } else if guard.not_seen(&place) {
         error!(%upstream, endpoint = %place, "guard.endpoint_silent: in doubt, and the endpoint does not answer: its keys stay closed");
     }
-    sleep(guard.rules.watch.as_ref().map_or(LOOK, |watch| watch.every)).await;
+    sleep(guard.rules.watch.as_ref().map_or(POLL_INTERVAL, |watch| watch.every)).await;
     place
 }

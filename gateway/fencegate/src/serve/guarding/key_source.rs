@@ -7,32 +7,35 @@ use fencegate_policies::plan;
 use tokio::runtime::Runtime;
 use tracing::warn;
 
-use super::not_guarding::NotGuarding;
-use crate::ticket_keys::{Pace, Remote};
+use super::not_guarding::GuardProcessError;
+use crate::ticket_keys::{JwksFetcher, RefreshPolicy};
 
 /// The verifier of tickets, and the source of its keys.
-pub(super) struct KeySource {
+pub(super) struct TicketKeySource {
     verifier: Arc<Verifier>,
     /// `None` if the keys come from a file.
-    remote: Option<Remote>,
+    remote: Option<JwksFetcher>,
 }
 
 /// Fetches the keys again at intervals, for ever. For keys in a file it does nothing.
-pub(super) async fn kept_current(source: Option<&KeySource>) {
+pub(super) async fn kept_current(source: Option<&TicketKeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
         remote.refresh().await;
     }
     std::future::pending().await
 }
 
-impl KeySource {
-    pub(super) fn open(from: &plan::Verification, runtime: &Runtime) -> Result<Self, NotGuarding> {
+impl TicketKeySource {
+    pub(super) fn open(
+        from: &plan::TicketVerification,
+        runtime: &Runtime,
+    ) -> Result<Self, GuardProcessError> {
         let of_file = |verifier| Self { verifier: Arc::new(verifier), remote: None };
         Ok(match from {
-            plan::Verification::PublicKeys(path) => of_file(Verifier::from_jwks_file(path)?),
-            plan::Verification::Secret(path) => of_file(Verifier::from_secret_file(path)?),
-            plan::Verification::Jwks(url) => {
-                let remote = Remote::new(url, Pace::default())?;
+            plan::TicketVerification::PublicKeys(path) => of_file(Verifier::from_jwks_file(path)?),
+            plan::TicketVerification::Secret(path) => of_file(Verifier::from_secret_file(path)?),
+            plan::TicketVerification::Jwks(url) => {
+                let remote = JwksFetcher::new(url, RefreshPolicy::default())?;
                 // Without keys every ticket is refused: better that than not to start while the gateways do.
                 if let Err(error) = runtime.block_on(remote.fetch()) {
                     warn!(%error, "no ticket keys yet");

@@ -3,49 +3,49 @@
 use std::io;
 
 use fencegate_guard::{
-    join::NotJoined,
-    open::NotOpened,
-    postgres::NotUsable,
-    store::{NotDurable, StoreError},
-    ticket::BadFile,
+    join::JoinGuardError,
+    open::OpenGuardError,
+    postgres::UnusableDatabaseError,
+    store::{CommitError, StoreError},
+    ticket::KeyFileError,
 };
 
-use crate::{database::NoPlace, serve::not_serving::NotServing, ticket_keys::BadUrl};
+use crate::{database::StoreConfigError, serve::not_serving::ProcessError, ticket_keys::JwksUrlError};
 
 /// Why a guard does not start or did not end well.
 #[derive(Debug, thiserror::Error)]
-pub enum NotGuarding {
+pub enum GuardProcessError {
     #[error(transparent)]
-    Process(#[from] NotServing),
+    Process(#[from] ProcessError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    NotOpened(#[from] NotOpened),
+    OpenState(#[from] OpenGuardError),
     #[error(transparent)]
-    NoPlace(#[from] NoPlace),
+    StoreConfig(#[from] StoreConfigError),
     #[error("FG0540: {0}")]
-    NotUsable(#[from] NotUsable),
+    UnusableStore(#[from] UnusableDatabaseError),
     #[error("a filter has no store: leave `--init` out")]
     Stateless,
     #[error("join the store: {0}")]
-    NotJoined(NotJoined),
+    JoinStore(JoinGuardError),
     #[error("read the ticket keys")]
-    Keys(#[from] BadFile),
+    TicketKeys(#[from] KeyFileError),
     #[error("fetch the ticket keys")]
-    Jwks(#[from] BadUrl),
+    Jwks(#[from] JwksUrlError),
     #[error("the store failed, and what it holds is not known: {0}")]
-    StoreFailed(#[from] NotDurable),
+    StoreFailed(#[from] CommitError),
     #[error("start a thread or runtime")]
     Start(#[from] io::Error),
     #[error("what only memory knew was not written down; the next start takes this for a crash: {0}")]
-    NotLeft(String),
+    LeaveStore(String),
 }
 
-impl From<NotJoined> for NotGuarding {
-    fn from(not: NotJoined) -> Self {
+impl From<JoinGuardError> for GuardProcessError {
+    fn from(not: JoinGuardError) -> Self {
         match not {
-            NotJoined::Store(unusable) => Self::NotUsable(unusable),
-            other => Self::NotJoined(other),
+            JoinGuardError::Store(unusable) => Self::UnusableStore(unusable),
+            other => Self::JoinStore(other),
         }
     }
 }

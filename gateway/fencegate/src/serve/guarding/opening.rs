@@ -3,51 +3,51 @@
 use std::{path::Path, sync::Arc, thread, time::Duration};
 
 use fencegate_guard::{
-    Guard, Rules,
-    join::{Joined, NotJoined, Surroundings},
-    open::Opened,
-    postgres::{NotUsable, Place, Postgres},
-    store::{Identity, Redb, Store},
+    Guard, GuardConfig,
+    join::{GuardEnv, JoinGuardError, JoinedGuard},
+    open::OpenedGuard,
+    postgres::{PostgresConfig, PostgresStore, UnusableDatabaseError},
+    store::{RedbStore, Store, StoreIdentity},
 };
 use fencegate_policies::plan;
 use fencegate_process::{
     randomness::{Guid, SystemRandomness},
-    said::Brief,
+    said::HumanDuration,
 };
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::{not_guarding::NotGuarding, options::Init};
+use super::{not_guarding::GuardProcessError, options::StoreInit};
 use crate::{
     database,
     serve::{
-        base::Base,
+        base::ProcessContext,
         main_thread::MainThread,
-        signals::{Demand, Signals},
+        signals::{SignalAction, Signals},
     },
 };
 
 /// A guard, and the thread that writes its store.
-pub(super) struct OpenGuard {
+pub(super) struct GuardWithStore {
     pub(super) guard: Arc<Guard>,
     pub(super) store: thread::JoinHandle<()>,
 }
 
-impl OpenGuard {
+impl GuardWithStore {
     /// `init`: makes the store. Returns `None` if a signal asks for the end before the store is open.
     ///
     /// # Errors
     /// The store is missing, exists although `init` is given, or cannot be read.
     pub(super) fn open(
-        plan: &plan::Guard,
-        init: Option<&Init>,
-        base: &Base,
+        plan: &plan::GuardPlan,
+        init: Option<&StoreInit>,
+        base: &ProcessContext,
         main: &mut MainThread,
-    ) -> Result<Option<Self>, NotGuarding> {
+    ) -> Result<Option<Self>, GuardProcessError> {
         match &plan.store {
-            plan::Store::Stateless => Err(NotGuarding::Stateless),
-            plan::Store::Redb(path) => Self::alone(path, plan, init, base).map(Some),
-            plan::Store::Postgres(from) => {
+            plan::StoreLocation::Stateless => Err(GuardProcessError::Stateless),
+            plan::StoreLocation::Redb(path) => Self::alone(path, plan, init, base).map(Some),
+            plan::StoreLocation::Postgres(from) => {
                 let place = database::place(from)?;
                 let MainThread { runtime, signals } = main;
                 runtime.block_on(async {
@@ -60,15 +60,22 @@ impl OpenGuard {
         }
     }
 
-    fn alone(path: &Path, plan: &plan::Guard, init: Option<&Init>, base: &Base) -> Result<Self, NotGuarding> {
+    fn alone(
+        path: &Path,
+        plan: &plan::GuardPlan,
+        init: Option<&StoreInit>,
+        base: &ProcessContext,
+    ) -> Result<Self, GuardProcessError> {
         let store: Arc<dyn Store> = Arc::new(match init {
-            None => Redb::open(path)?,
-            Some(init) => Redb::init(path, &Identity::new(&init.ensemble, &SystemRandomness), init.floor)?,
+            None => RedbStore::open(path)?,
+            Some(init) => {
+                RedbStore::init(path, &StoreIdentity::new(&init.ensemble, &SystemRandomness), init.floor)?
+            }
         });
         let instance = Guid::new(&SystemRandomness).to_string();
         let (clock, metrics) = (base.clock.clone(), base.metrics.guard());
-        let Opened { guard, remembered, committing } =
-            Guard::open(store, Rules::of(plan), clock, instance, metrics)?;
+        let OpenedGuard { guard, remembered, committing } =
+            Guard::open(store, GuardConfig::of(plan), clock, instance, metrics)?;
         let closed = guard.quarantine();
         let left = closed.map(|closed| closed.until.since(guard.now()));
         info!(
@@ -78,7 +85,7 @@ impl OpenGuard {
             floor = remembered.floor,
             new = init.is_some(),
             clean = init.is_none().then_some(remembered.clean_stop.is_some()),
-            quarantine = left.map(|left| display(Brief(left))),
+            quarantine = left.map(|left| display(HumanDuration(left))),
             closed = closed.map(|closed| display(closed.scope)),
             "guard.opened"
         );
@@ -86,16 +93,16 @@ impl OpenGuard {
     }
 
     async fn shared(
-        place: &Place,
-        plan: &plan::Guard,
-        init: Option<&Init>,
-        base: &Base,
-    ) -> Result<Self, NotGuarding> {
+        place: &PostgresConfig,
+        plan: &plan::GuardPlan,
+        init: Option<&StoreInit>,
+        base: &ProcessContext,
+    ) -> Result<Self, GuardProcessError> {
         if let Some(init) = init {
-            let identity = Identity::new(&init.ensemble, &SystemRandomness);
-            Postgres::init(place, &identity, init.floor).await?;
+            let identity = StoreIdentity::new(&init.ensemble, &SystemRandomness);
+            PostgresStore::init(place, &identity, init.floor).await?;
         }
-        let Joined { guard, keeping } = joined(place, plan, base).await?;
+        let JoinedGuard { guard, keeping } = joined(place, plan, base).await?;
         let closed = guard.quarantine();
         let left = closed.map(|closed| closed.until.since(guard.now()));
         info!(
@@ -103,7 +110,7 @@ impl OpenGuard {
             ensemble = guard.identity.ensemble,
             database = %place,
             new = init.is_some(),
-            quarantine = left.map(|left| display(Brief(left))),
+            quarantine = left.map(|left| display(HumanDuration(left))),
             closed = closed.map(|closed| display(closed.scope)),
             "guard.joined"
         );
@@ -112,20 +119,24 @@ impl OpenGuard {
 }
 
 /// Waits for the database. Without it nothing is served, and it may come back by itself.
-async fn joined(place: &Place, plan: &plan::Guard, base: &Base) -> Result<Joined, NotGuarding> {
+async fn joined(
+    place: &PostgresConfig,
+    plan: &plan::GuardPlan,
+    base: &ProcessContext,
+) -> Result<JoinedGuard, GuardProcessError> {
     for attempt in 0_u32.. {
-        let around = Surroundings {
+        let around = GuardEnv {
             clock: base.clock.clone(),
             randomness: Arc::new(SystemRandomness),
             instance: Guid::new(&SystemRandomness).to_string(),
             metrics: base.metrics.guard(),
         };
-        match Guard::join(place, Rules::of(plan), around).await {
-            Err(NotJoined::Store(NotUsable::Unreachable { why, .. })) => {
-                if attempt % TOLD == 0 {
+        match Guard::join(place, GuardConfig::of(plan), around).await {
+            Err(JoinGuardError::Store(UnusableDatabaseError::Unreachable { why, .. })) => {
+                if attempt % LOG_EVERY == 0 {
                     warn!(database = %place, why, "guard.database_away");
                 }
-                sleep(AGAIN).await;
+                sleep(RETRY_INTERVAL).await;
             }
             other => return Ok(other?),
         }
@@ -134,11 +145,11 @@ async fn joined(place: &Place, plan: &plan::Guard, base: &Base) -> Result<Joined
 }
 
 /// The pause between two attempts to reach a database. Only some attempts are logged.
-const AGAIN: Duration = Duration::from_millis(500);
-const TOLD: u32 = 60;
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const LOG_EVERY: u32 = 60;
 
 async fn end_demanded(signals: &mut Signals) {
-    while signals.next().await == Demand::Reload {}
+    while signals.next().await == SignalAction::Reload {}
 }
 
 /// Writes to the store what only memory knows. Call this when nothing that the guard has let in runs or is waited
@@ -146,9 +157,9 @@ async fn end_demanded(signals: &mut Signals) {
 ///
 /// # Errors
 /// The store was not written: the next start takes this end for a crash.
-pub(super) fn leave(guard: &Guard) -> Result<(), NotGuarding> {
+pub(super) fn leave(guard: &Guard) -> Result<(), GuardProcessError> {
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    last.block_on(guard.leave()).map_err(|refused| NotGuarding::NotLeft(refused.to_string()))
+    last.block_on(guard.leave()).map_err(|refused| GuardProcessError::LeaveStore(refused.to_string()))
 }
 
 /// Waits for the end of the store's thread.

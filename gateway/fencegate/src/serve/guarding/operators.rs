@@ -4,16 +4,16 @@ use std::{io, sync::Arc};
 
 use fencegate_guard::Guard;
 use fencegate_policies::plan;
-use fencegate_process::{randomness::SystemRandomness, shown::Names};
+use fencegate_process::{randomness::SystemRandomness, shown::KeyRedaction};
 use futures_util::future::join;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin::{self, Csrf},
-    serve::{base::Base, reception::Reception},
-    threads::Work,
-    unbelieved::Unbelieved,
+    admin::{self, CsrfToken},
+    serve::{base::ProcessContext, reception::BoundAdminListener},
+    threads::ThreadRole,
+    unbelieved::RejectedCallers,
 };
 
 /// Opens the admin listener. Returns a token that is cancelled when an operator asks for the end.
@@ -21,26 +21,26 @@ use crate::{
 /// # Errors
 /// The machine has no thread for it.
 pub(super) fn let_in(
-    reception: Reception,
-    plan: &plan::Guard,
-    base: &Base,
-    (guard, unbelieved): (Arc<Guard>, Arc<Unbelieved>),
+    reception: BoundAdminListener,
+    plan: &plan::GuardPlan,
+    base: &ProcessContext,
+    (guard, unbelieved): (Arc<Guard>, Arc<RejectedCallers>),
 ) -> io::Result<CancellationToken> {
     let end = CancellationToken::new();
     let asked = guard.clone();
-    let store = base.threads.answered(Work::Store, move || {
+    let store = base.threads.answered(ThreadRole::Store, move || {
         let guard = asked.clone();
         async move { guard.store_turned().await }
     });
-    let seen = admin::GuardSeen {
+    let seen = admin::GuardState {
         guard,
         unbelieved,
         metrics: base.metrics.clone(),
         threads: base.threads.clone(),
         drain: base.drain.clone(),
         end: end.clone(),
-        csrf: Csrf::new(&SystemRandomness),
-        names: Names(plan.serving.log.keys),
+        csrf: CsrfToken::new(&SystemRandomness),
+        names: KeyRedaction(plan.serving.log.keys),
         backups: Arc::new(Semaphore::new(1)),
     };
     let watched = base.threads.clone().watched();

@@ -7,44 +7,49 @@ use fencegate_http::network::Network;
 use fencegate_policies::plan::{self, UpstreamId};
 
 use crate::{
-    front::{Arrived, Role},
-    serve::worker::{Bench, Shared, Staffed},
+    front::{RawRequest, Role},
+    serve::worker::{WorkerContext, WorkerDeps, WorkerRole},
     stack,
-    step::Serve,
+    step::Handler,
     steps::{
-        arbitrate::Checking,
-        claim::{Bypass, Claiming},
+        arbitrate::GuardAdmissionDeps,
+        claim::{Bypass, ClaimDeps},
     },
-    unbelieved::Unbelieved,
+    unbelieved::RejectedCallers,
 };
 
 /// The guard's part of a worker.
 #[derive(Clone)]
-pub struct Guarding {
+pub struct GuardRole {
     guard: Arc<Guard>,
     tickets: Option<Arc<Verifier>>,
     bypass: Arc<Bypass>,
-    pub(super) unbelieved: Arc<Unbelieved>,
+    pub(super) unbelieved: Arc<RejectedCallers>,
 }
 
-impl Guarding {
-    pub(super) fn of(plan: &plan::Guard, guard: Arc<Guard>, tickets: Option<Arc<Verifier>>) -> Self {
+impl GuardRole {
+    pub(super) fn of(plan: &plan::GuardPlan, guard: Arc<Guard>, tickets: Option<Arc<Verifier>>) -> Self {
         let bypass = Arc::new(Bypass { unfenced: plan.unfenced.clone(), missing: plan.missing });
         Self { guard, tickets, bypass, unbelieved: Arc::default() }
     }
 }
 
-impl<N: Network> Staffed<N> for Guarding {
+impl<N: Network> WorkerRole<N> for GuardRole {
     const ROLE: Role = Role::Guard;
 
-    fn stack(shared: &Shared<Self>, bench: Bench<N>) -> impl Serve<Arrived> + use<N> {
-        let Bench { edition, parts, pool, forward, .. } = bench;
-        let Guarding { guard, tickets, bypass, unbelieved } = shared.role.clone();
+    fn stack(shared: &WorkerContext<Self>, bench: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition, parts, pool, forward, .. } = bench;
+        let GuardRole { guard, tickets, bypass, unbelieved } = shared.role.clone();
         let plan = Rc::new(edition.plan.clone());
-        let claiming = Claiming { guard: guard.clone(), plan, tickets, bypass, unbelieved };
+        let claiming = ClaimDeps { guard: guard.clone(), plan, tickets, bypass, unbelieved };
         let fleet = edition.fleets.fleet(UpstreamId(0)).clone();
-        let checking =
-            Checking { guard, running: parts.running.clone(), pool, fleet, budget: shared.budget.clone() };
+        let checking = GuardAdmissionDeps {
+            guard,
+            running: parts.running.clone(),
+            pool,
+            fleet,
+            budget: shared.budget.clone(),
+        };
         stack::guard(parts, claiming, checking, forward)
     }
 }

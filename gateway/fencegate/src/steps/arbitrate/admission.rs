@@ -5,17 +5,17 @@ use std::sync::Arc;
 use fencegate_guard::doubt::Execution;
 use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::Mode, token::Token};
-use fencegate_process::clock::Permission;
+use fencegate_process::clock::SendPermission;
 use hyper::{HeaderMap, header::HeaderValue};
 
-use crate::{dispatch_span::Span, headers::FENCING_TICKET, steps::permitted::Right};
+use crate::{dispatch_span::DispatchWindow, headers::FENCING_TICKET, steps::permitted::DispatchPermit};
 
 /// The right to send a request, and to send it again if nothing was sent.
 pub struct Admission {
     token: Token,
     keys: Arc<[ResourceKey]>,
     mode: Mode,
-    permission: Arc<dyn Permission>,
+    permission: Arc<dyn SendPermission>,
     ticket: Option<HeaderValue>,
 }
 
@@ -33,7 +33,7 @@ impl Admission {
     }
 }
 
-impl Right for Admission {
+impl DispatchPermit for Admission {
     /// The same dispatch again. It is asked for a second time only if nothing was sent.
     fn dispatch(&self) -> Option<Dispatch> {
         Some(Dispatch { token: self.token, evidence: self.permission.clone() })
@@ -49,7 +49,7 @@ impl Right for Admission {
 
     /// The service gets no ticket unless its gateway says so. With a ticket it could pass for a gateway for some
     /// minutes, and a service that does not call back needs none.
-    fn stamp(&self, _: Token, headers: &mut HeaderMap, span: Span) -> NotAfter {
+    fn stamp(&self, _: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter {
         if let Some(ticket) = &self.ticket {
             headers.insert(FENCING_TICKET, ticket.clone());
         }

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::{operation::Entry, place::Place};
+use fencegate_guard::{operation::JournalEntry, place::DispatchTarget};
 use fencegate_policies::{
     pick,
-    plan::{Probe, host_of},
+    plan::{OutcomeProbe, host_of},
 };
 use fencegate_process::failpoint;
 use hyper::{
@@ -18,7 +18,7 @@ use tracing::{debug, info};
 use fencegate_http::{
     body::Body,
     network::Network,
-    upstream::{fleet::Fleet, pool::Pool},
+    upstream::{fleet::EndpointSet, pool::Pool},
 };
 
 /// The answer of the upstream.
@@ -49,10 +49,10 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Dropping the future ends the connection.
 pub(super) async fn ask<N: Network>(
     pool: &Pool<N>,
-    fleet: &Arc<Fleet>,
-    probe: &Probe,
-    entry: &Entry,
-    place: Option<&Place>,
+    fleet: &Arc<EndpointSet>,
+    probe: &OutcomeProbe,
+    entry: &JournalEntry,
+    place: Option<&DispatchTarget>,
 ) -> ProbeAnswer {
     let answered = timeout(probe.timeout, status(pool, fleet, (probe, entry), place)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
@@ -73,9 +73,9 @@ pub(super) async fn ask<N: Network>(
 
 async fn status<N: Network>(
     pool: &Pool<N>,
-    fleet: &Arc<Fleet>,
-    (probe, entry): (&Probe, &Entry),
-    place: Option<&Place>,
+    fleet: &Arc<EndpointSet>,
+    (probe, entry): (&OutcomeProbe, &JournalEntry),
+    place: Option<&DispatchTarget>,
 ) -> Result<u16, String> {
     let name = asked_by(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
     let mut tour = fleet.tour(|| pick::hash(name));
@@ -110,7 +110,7 @@ async fn status<N: Network>(
 /// The name by which the upstream knows this operation alone. With an empty name, or a name that changes the path,
 /// the question would be about something else, such as the list of all operations. With principals, it could be about
 /// the operation of another principal.
-fn asked_by(entry: &Entry) -> Option<&str> {
+fn asked_by(entry: &JournalEntry) -> Option<&str> {
     let name = entry.name.as_deref().filter(|_| entry.askable || failpoint::is_off("rule_principal"))?;
     (!["", ".", ".."].contains(&&*unquoted(name))).then_some(name)
 }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn only_what_its_name_alone_tells_from_others_is_asked_about() {
-        let entry = |name: Option<&str>, askable| Entry {
+        let entry = |name: Option<&str>, askable| JournalEntry {
             format: 1,
             fingerprint: String::new(),
             keys: Vec::new(),

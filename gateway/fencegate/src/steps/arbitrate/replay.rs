@@ -1,6 +1,6 @@
 //! What is kept of the answer to an operation, and how the answer is replayed.
 
-use fencegate_guard::operation::Kept;
+use fencegate_guard::operation::StoredResponse;
 use fencegate_http::body::{Body, Reply};
 use hyper::{
     HeaderMap, Response, StatusCode,
@@ -8,21 +8,25 @@ use hyper::{
 };
 
 use crate::{
-    notes::{Notes, Replayed},
+    notes::{ReplayExtent, RequestContext},
     refusal::{Reason, Refusal},
 };
 
 /// The operation was done, but nobody here saw its answer.
-pub(super) fn unseen() -> Kept {
-    Kept { status: 0, fields: Vec::new(), body: None }
+pub(super) fn unseen() -> StoredResponse {
+    StoredResponse { status: 0, fields: Vec::new(), body: None }
 }
 
 /// The answer of an earlier execution.
-pub(super) fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
+pub(super) fn again(kept: StoredResponse, notes: &RequestContext) -> Result<Reply, Refusal> {
     let Some(status) = StatusCode::from_u16(kept.status).ok() else {
         return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
     };
-    notes.replayed.set(Some(if kept.body.is_some() { Replayed::Whole } else { Replayed::WithoutBody }));
+    notes.replayed.set(Some(if kept.body.is_some() {
+        ReplayExtent::Whole
+    } else {
+        ReplayExtent::WithoutBody
+    }));
     let mut reply = Response::new(Body::whole(kept.body.unwrap_or_default()));
     *reply.status_mut() = status;
     for (name, value) in &kept.fields {
@@ -34,7 +38,7 @@ pub(super) fn again(kept: Kept, notes: &Notes) -> Result<Reply, Refusal> {
 }
 
 /// Fields of an answer that mean the same when it is given again. `Retry-After` does not: this answer will not change.
-const KEPT_FIELDS: [HeaderName; 8] = [
+const REPLAYED_FIELDS: [HeaderName; 8] = [
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
     header::CONTENT_LANGUAGE,
@@ -47,7 +51,7 @@ const KEPT_FIELDS: [HeaderName; 8] = [
 
 /// What is kept of an answer's fields.
 pub(super) fn kept_fields(headers: &HeaderMap) -> Vec<(String, String)> {
-    let values = KEPT_FIELDS
+    let values = REPLAYED_FIELDS
         .iter()
         .flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value)));
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);

@@ -1,9 +1,9 @@
 //! Reads the fields of a dispatch as its gateway stamped them. Nothing is believed here, only read.
 
 use fencegate_guard::{
-    refused::{Malformed, Refused},
+    refused::{AdmitError, MalformedTokenError},
     register::Claim,
-    ticket::{Bad, Flaw},
+    ticket::{InvalidTicketError, TicketError},
 };
 use fencegate_policies::{
     key::ResourceKey,
@@ -31,42 +31,45 @@ pub fn hops(headers: &HeaderMap) -> u32 {
 /// # Errors
 /// [`Refused::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
-pub fn claim(presented: &HeaderMap) -> Result<Claim, Refused> {
-    let token = token(presented)?.ok_or(Refused::TokenMissing)?;
+pub fn claim(presented: &HeaderMap) -> Result<Claim, AdmitError> {
+    let token = token(presented)?.ok_or(AdmitError::TokenMissing)?;
     if let Some(number) = one(presented, "fencing-number")?
         && number != token.number().to_string()
     {
-        return Err(Refused::TokenMalformed(Malformed::OtherNumber));
+        return Err(AdmitError::TokenMalformed(MalformedTokenError::NumberMismatch));
     }
     let keys = ResourceKey::parse_list(required(presented, "fencing-key")?);
-    let keys = keys.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-key")))?;
+    let keys =
+        keys.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-key")))?;
     let mode = Mode::parse(required(presented, "fencing-mode")?);
-    let mode = mode.ok_or(Refused::TokenMalformed(Malformed::Unreadable("fencing-mode")))?;
+    let mode = mode.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-mode")))?;
     Ok(Claim { keys: keys.into(), token, mode, era: None, parent: None })
 }
 
 /// `Fencing-Token`, where it stands there.
-pub fn token(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
+pub fn token(presented: &HeaderMap) -> Result<Option<Token>, AdmitError> {
     let token = one(presented, "fencing-token")?.map(Token::parse).transpose();
-    token.map_err(|bad| Refused::TokenMalformed(bad.into()))
+    token.map_err(|bad| AdmitError::TokenMalformed(bad.into()))
 }
 
 /// The dispatch in which the claim was called.
-pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, Refused> {
+pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, AdmitError> {
     let token = one(presented, "fencing-parent")?.map(Token::parse).transpose();
-    token.map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-parent")))
+    token.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
 }
 
 /// The moment after which the dispatch must not be begun. Gateways of an older build do not send it.
-pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, Refused> {
+pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
     let moment = one(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
-    moment.transpose().map_err(|_| Refused::TokenMalformed(Malformed::Unreadable("fencing-not-after")))
+    moment
+        .transpose()
+        .map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-not-after")))
 }
 
 /// `keep` is the default in seconds, for gateways that do not send it.
-pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, Refused> {
+pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, AdmitError> {
     let Some(text) = one(presented, "fencing-operation")? else { return Ok(None) };
-    let unreadable = Refused::TokenMalformed(Malformed::Unreadable("fencing-operation"));
+    let unreadable = AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
     Operation::parse(text, keep).map(Some).ok_or(unreadable)
 }
 
@@ -74,12 +77,12 @@ pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operation>, 
 ///
 /// # Errors
 /// [`Bad::Missing`], and [`Flaw::Several`]: of two tickets two readers could take different ones.
-pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, Bad> {
+pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {
-        (None, _) => Err(Bad::Missing),
+        (None, _) => Err(TicketError::Missing),
         (Some(ticket), None) => Ok(ticket),
-        (Some(_), Some(_)) => Err(Bad::Invalid(Flaw::Several)),
+        (Some(_), Some(_)) => Err(TicketError::Invalid(InvalidTicketError::Repeated)),
     }
 }
 
@@ -89,22 +92,22 @@ pub fn passed_on(presented: &HeaderMap) -> Option<HeaderValue> {
     ticket(presented).ok().filter(|_| wanted).cloned()
 }
 
-fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, Refused> {
-    one(presented, name)?.ok_or(Refused::TokenMalformed(Malformed::Missing(name)))
+fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, AdmitError> {
+    one(presented, name)?.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Missing(name)))
 }
 
 /// Every spelling that some server takes for the field counts, and only the one that a gateway writes is read.
-fn one<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Refused> {
+fn one<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, AdmitError> {
     let spelled = |other: &HeaderName| is_plain(other.as_str(), name);
     let mut fields = presented.iter().filter(|(other, _)| spelled(other));
     let Some((own, value)) = fields.next() else { return Ok(None) };
     if fields.next().is_some() {
-        return Err(Refused::TokenMalformed(Malformed::Repeated(name)));
+        return Err(AdmitError::TokenMalformed(MalformedTokenError::Repeated(name)));
     }
     if own != name {
-        return Err(Refused::TokenMalformed(Malformed::Misspelled(name)));
+        return Err(AdmitError::TokenMalformed(MalformedTokenError::Misspelled(name)));
     }
-    value.to_str().map(Some).map_err(|_| Refused::TokenMalformed(Malformed::Unreadable(name)))
+    value.to_str().map(Some).map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable(name)))
 }
 
 #[cfg(test)]
@@ -170,9 +173,9 @@ mod tests {
             ("bad mode", vec![("fencing-token", TOKEN), key, ("fencing-mode", "Exclusive")]),
         ] {
             let refused = claim(&fields(&bad)).expect_err(name);
-            assert!(matches!(refused, Refused::TokenMalformed(_)), "{name}: {refused:?}");
+            assert!(matches!(refused, AdmitError::TokenMalformed(_)), "{name}: {refused:?}");
         }
-        assert_eq!(claim(&fields(&[key, mode])).expect_err("none"), Refused::TokenMissing);
+        assert_eq!(claim(&fields(&[key, mode])).expect_err("none"), AdmitError::TokenMissing);
     }
 
     #[test]
@@ -189,19 +192,19 @@ mod tests {
             vec![("fencing_not_after", "1795727217123")],
         ] {
             let refused = not_after(&fields(&bad)).expect_err("malformed");
-            assert!(matches!(refused, Refused::TokenMalformed(_)), "{bad:?}: {refused:?}");
+            assert!(matches!(refused, AdmitError::TokenMalformed(_)), "{bad:?}: {refused:?}");
         }
     }
 
     #[test]
     fn a_request_has_one_ticket() {
         let mut headers = HeaderMap::new();
-        assert_eq!(ticket(&headers), Err(Bad::Missing));
-        assert_eq!(Refused::from(Bad::Missing).word().as_str(), "ticket-missing");
+        assert_eq!(ticket(&headers), Err(TicketError::Missing));
+        assert_eq!(AdmitError::from(TicketError::Missing).word().as_str(), "ticket-missing");
         let value = HeaderValue::from_static("a.b.c");
         headers.append(FENCING_TICKET, value.clone());
         assert_eq!(ticket(&headers), Ok(&value));
         headers.append(FENCING_TICKET, value);
-        assert_eq!(ticket(&headers), Err(Bad::Invalid(Flaw::Several)));
+        assert_eq!(ticket(&headers), Err(TicketError::Invalid(InvalidTicketError::Repeated)));
     }
 }

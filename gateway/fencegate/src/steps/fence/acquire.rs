@@ -4,62 +4,62 @@ use std::{rc::Rc, time::Duration};
 
 use fencegate_http::network::Network;
 use fencegate_lock::{
-    reach::Way,
+    reach::HolderRoute,
     tenures::{
-        keeper::Refused,
-        tenure::Tenure,
-        wish::{Waits, Wish},
+        keeper::AcquireError,
+        tenure::GrantGuard,
+        wish::{LockRequest, WaitPlace},
     },
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Fence, Level, Nested},
+    plan::{Fence, FencingLevel, NestedRequests},
 };
 use tokio::time::Instant;
 
-use super::{fencing::Fencing, held_tenure::HeldTenure};
+use super::{fencing::FenceDeps, held_tenure::RequestGrant};
 use crate::{
-    metrics::Acquired,
+    metrics::AcquireLabel,
     refusal::{Reason, Refusal},
     steps::{
-        key::{Fenced, Keyed},
-        presence::WaitingClient,
+        key::{KeyedRequest, RequestLock},
+        presence::ClientWatch,
     },
 };
 
 /// The result for a request that asked for its lock.
-pub(super) enum Got {
-    Hold(HeldTenure),
+pub(super) enum AcquireOutcome {
+    Held(RequestGrant),
     /// The way to the gateway that keeps the key.
-    Way(Way),
+    ForwardTo(HolderRoute),
 }
 
-impl<N: Network> Fencing<N> {
+impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// The lock is not granted in time, the gateway stops, or the client has left.
     pub(super) async fn acquire(
         &self,
-        request: &Keyed,
-        fenced: &Fenced,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
         fence: &Fence,
-        (wait, waits): (Duration, Waits),
-        client: &mut WaitingClient,
-    ) -> Result<Got, Refusal> {
+        (wait, waits): (Duration, WaitPlace),
+        client: &mut ClientWatch,
+    ) -> Result<AcquireOutcome, Refusal> {
         let metrics = self.metrics.route(fenced.route);
         let Fence { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
         let level = request.plan.upstream(request.upstream).fencing;
         let (keys, sites, mode, delay) = (&*fenced.keys, &*fenced.sites, fenced.mode, level.delay());
-        let wish = Wish { keys, sites, mode, hold, wait, queue, waits, delay, route };
-        let guarded = level == Level::Guard;
-        let held = |tenure: Tenure| HeldTenure {
+        let wish = LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route };
+        let guarded = level == FencingLevel::Guard;
+        let held = |tenure: GrantGuard| RequestGrant {
             keys: shown_as(&tenure, &fenced.keys),
             tenure,
             mode: fenced.mode,
             counted: metrics.holding(fenced.mode),
             tickets: self.tickets_for(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
-            nested: if guarded { fence.nested } else { Nested::Ignore },
+            nested: if guarded { fence.nested } else { NestedRequests::Ignore },
             called_from: request.notes.called_from.get().filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,
@@ -68,8 +68,8 @@ impl<N: Network> Fencing<N> {
         };
         if let Some(tenure) = self.keeper.at_once(wish) {
             request.notes.waited.set(Some(Duration::ZERO));
-            metrics.acquired(Acquired::Warm, fenced.mode, Duration::ZERO);
-            return Ok(Got::Hold(held(tenure)));
+            metrics.acquired(AcquireLabel::Warm, fenced.mode, Duration::ZERO);
+            return Ok(AcquireOutcome::Held(held(tenure)));
         }
         let (asked, waiting) = (Instant::now(), metrics.waiting());
         request.notes.asked.set(Some(asked));
@@ -79,7 +79,7 @@ impl<N: Network> Fencing<N> {
                 return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
             }
             () = client.gone() => {
-                metrics.acquired(Acquired::ClientGone, fenced.mode, asked.elapsed());
+                metrics.acquired(AcquireLabel::ClientGone, fenced.mode, asked.elapsed());
                 self.hot.waited(&fenced.keys, asked.elapsed(), true);
                 // The client has left, so nobody reads this answer.
                 return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
@@ -88,24 +88,24 @@ impl<N: Network> Fencing<N> {
         drop(waiting);
         request.notes.waited.set(Some(asked.elapsed()));
         let result = match &acquired {
-            Ok(tenure) if tenure.follows_another() => Acquired::HandedOn,
-            Ok(tenure) if tenure.was_contended() => Acquired::Waited,
-            Ok(_) => Acquired::AtOnce,
-            Err(refused) => Acquired::Refused(refused),
+            Ok(tenure) if tenure.follows_another() => AcquireLabel::HandedOver,
+            Ok(tenure) if tenure.was_contended() => AcquireLabel::Waited,
+            Ok(_) => AcquireLabel::Immediate,
+            Err(refused) => AcquireLabel::Refused(refused),
         };
         metrics.acquired(result, fenced.mode, asked.elapsed());
-        if let Err(Refused::Elsewhere(way)) = acquired {
-            return Ok(Got::Way(way));
+        if let Err(AcquireError::Elsewhere(way)) = acquired {
+            return Ok(AcquireOutcome::ForwardTo(way));
         }
         self.hot.waited(&fenced.keys, asked.elapsed(), acquired.is_err());
         match acquired {
-            Ok(tenure) => Ok(Got::Hold(held(tenure))),
+            Ok(tenure) => Ok(AcquireOutcome::Held(held(tenure))),
             Err(refused) => Err(Refusal::of_lock(&refused, fence.locked_status)),
         }
     }
 }
 
 /// The keys as guards, tickets and services see them: each permit of a key has marks of its own.
-pub(super) fn shown_as(tenure: &Tenure, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
+pub(super) fn shown_as(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
     tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::shown_as(keys, permit))
 }

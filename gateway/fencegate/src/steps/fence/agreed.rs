@@ -4,40 +4,40 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{fencing::Fencing, held_tenure::HeldTenure};
+use super::{fencing::FenceDeps, held_tenure::RequestGrant};
 use crate::{
-    agreement::Standing,
+    agreement::RouteStatus,
     refusal::{Reason, Refusal},
     steps::{
-        key::{Fenced, Keyed},
-        presence::WaitingClient,
+        key::{KeyedRequest, RequestLock},
+        presence::ClientWatch,
     },
 };
 
 /// However short the request would wait, ZooKeeper has this long to publish a changed plan.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 
-impl<N> Fencing<N> {
+impl<N> FenceDeps<N> {
     /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
     /// the request for the lock then fails and says so.
     pub(super) async fn agreed(
         &self,
-        request: &Keyed,
-        fenced: &Fenced,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
         deadline: Instant,
-        client: &mut WaitingClient,
+        client: &mut ClientWatch,
     ) -> Result<(), Refusal> {
-        let deadline = deadline.max(Instant::now() + LEAST);
+        let deadline = deadline.max(Instant::now() + MIN_WAIT);
         let mut news = None;
         loop {
             let Some(session) = self.keeper.session_of(&fenced.keys[0]) else { return Ok(()) };
             match self.accord.standing(session, fenced.route) {
-                Standing::Agreed => return Ok(()),
-                Standing::Refused(by) => {
+                RouteStatus::Compatible => return Ok(()),
+                RouteStatus::Incompatible(by) => {
                     let why = format!("FG0550: {by} is older, and locks the resource in another way");
                     return Err(Refusal::new(Reason::ConfigMismatch, why));
                 }
-                Standing::Unknown => {}
+                RouteStatus::Unknown => {}
             }
             // Most requests need not subscribe. One that does looks once more, because news may have come before.
             let Some(news) = &mut news else {
@@ -63,7 +63,7 @@ impl<N> Fencing<N> {
 
     /// Whether the session that got the lock may serve the route. It may be another session than the one that was
     /// asked before.
-    pub(super) fn is_agreed(&self, fenced: &Fenced, held: &HeldTenure) -> bool {
-        self.accord.standing(held.tenure.evidence().session(), fenced.route) == Standing::Agreed
+    pub(super) fn is_agreed(&self, fenced: &RequestLock, held: &RequestGrant) -> bool {
+        self.accord.standing(held.tenure.evidence().session(), fenced.route) == RouteStatus::Compatible
     }
 }

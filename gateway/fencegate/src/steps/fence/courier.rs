@@ -9,9 +9,9 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use fencegate_http::{
     body::{Body, Reply, Trailers, fields},
     network::Network,
-    upstream::speak::{NotAnswered, TakesTrailers},
+    upstream::speak::{AcceptsTrailers, SendRequestError},
 };
-use fencegate_lock::{reach::Way, tenures::ended_sessions::EndedSessions};
+use fencegate_lock::{reach::HolderRoute, tenures::ended_sessions::EndedSessions};
 use fencegate_policies::{key::ResourceKey, plan::Plan};
 use fencegate_process::clock::SharedClock;
 use hyper::{
@@ -23,49 +23,49 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
 use crate::{
-    calling_dispatch::ShownTicket,
+    calling_dispatch::CallerTicket,
     headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN},
-    leases::ShownLease,
-    metrics::{Forwarding, WorkerMetrics},
+    leases::PresentedLease,
+    metrics::{ForwardLabel, WorkerMetrics},
     refusal::{Outcome, Reason, Refusal},
     siblings::{
-        Ours, Reported, field,
-        trunk::{Dialling, Idle, Lend},
+        LocalPeer, PeerOutcome, field,
+        trunk::{DialOptions, PeerConnection, PeerPool},
     },
-    steps::{key::Keyed, presence::WaitingClient, upgrade::Invitation},
+    steps::{key::KeyedRequest, presence::ClientWatch, upgrade::OfferedProtocols},
 };
 
 /// Each worker has one for each plan.
-pub struct Courier<N> {
+pub struct PeerForwarder<N> {
     pub network: N,
     pub clock: SharedClock,
-    pub ours: Ours,
+    pub ours: LocalPeer,
     pub plan: Arc<Plan>,
     pub metrics: Rc<WorkerMetrics>,
     /// Idle connections. They are kept when the plan changes.
-    pub idle: Rc<Idle>,
+    pub idle: Rc<PeerPool>,
 }
 
 /// The request to send, and the gateway to send it to.
 #[derive(Clone, Copy)]
-pub struct Errand<'r> {
+pub struct ForwardRequest<'r> {
     /// The way to the gateway that keeps the key.
-    pub way: &'r Way,
+    pub way: &'r HolderRoute,
     pub key: &'r ResourceKey,
-    pub request: &'r Keyed,
+    pub request: &'r KeyedRequest,
     /// How long the request may wait there for its key.
     pub left: Duration,
     pub ended_sessions: &'r EndedSessions,
 }
 
 /// The result of sending a request to another gateway.
-pub enum Carried {
+pub enum ForwardOutcome {
     /// The answer of the other gateway. It goes to the client unchanged.
     Answered(Reply),
     /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. Why, for the log.
-    Back(&'static str),
+    Requeue(&'static str),
     /// As [`Carried::Back`], because the other gateway could not be reached. Another attempt now would fail as well.
-    Unreached(&'static str),
+    Unreachable(&'static str),
     /// The client has left, or nobody knows the outcome.
     Refused(Refusal),
 }
@@ -74,37 +74,34 @@ pub enum Carried {
 const MARGIN: Duration = Duration::from_secs(5);
 
 /// How often a gateway whose session has ended is asked whether it still runs, and the longest time for each answer.
-const ASKED: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-impl<N: Network> Courier<N> {
+impl<N: Network> PeerForwarder<N> {
     /// Sends a request on, and waits for its answer as long as its client does.
     ///
     /// # Cancellation
     /// Must not be dropped before it returns: it would not be known whether anything was written.
-    pub async fn carry(&self, errand: Errand<'_>, client: &mut WaitingClient) -> Carried {
-        let Errand { way, request, .. } = errand;
-        if request.http.extensions().get::<Invitation>().is_some() {
-            return Carried::Back("it asks for another protocol");
+    pub async fn carry(&self, errand: ForwardRequest<'_>, client: &mut ClientWatch) -> ForwardOutcome {
+        let ForwardRequest { way, request, .. } = errand;
+        if request.http.extensions().get::<OfferedProtocols>().is_some() {
+            return ForwardOutcome::Requeue("it asks for another protocol");
         }
         request.notes.forwarded_to.replace(Some(way.gateway.clone()));
         let carried = self.send(errand, client).await;
-        let counted = match &carried {
-            Carried::Answered(_) => Forwarding::Answered,
-            Carried::Back(why) | Carried::Unreached(why) => {
-                debug!(gateway = %way.gateway, why, "back from another gateway");
-                request.notes.forwarded_to.take();
-                request.notes.sent.take();
-                Forwarding::Back
-            }
-            Carried::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
-                if client.is_gone() {
-                    Forwarding::Gone
-                } else {
-                    Forwarding::Unknown
+        let counted =
+            match &carried {
+                ForwardOutcome::Answered(_) => ForwardLabel::Answered,
+                ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
+                    debug!(gateway = %way.gateway, why, "back from another gateway");
+                    request.notes.forwarded_to.take();
+                    request.notes.sent.take();
+                    ForwardLabel::Requeued
                 }
-            }
-            Carried::Refused(_) => return carried,
-        };
+                ForwardOutcome::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
+                    if client.is_gone() { ForwardLabel::ClientGone } else { ForwardLabel::Unknown }
+                }
+                ForwardOutcome::Refused(_) => return carried,
+            };
         if let Some(route) = request.notes.route.get() {
             self.metrics.route(route).forwarded(counted);
         }
@@ -113,12 +110,12 @@ impl<N: Network> Courier<N> {
 
     async fn send(
         &self,
-        Errand { way, key, request, left, ended_sessions }: Errand<'_>,
-        client: &mut WaitingClient,
-    ) -> Carried {
+        ForwardRequest { way, key, request, left, ended_sessions }: ForwardRequest<'_>,
+        client: &mut ClientWatch,
+    ) -> ForwardOutcome {
         let until = Instant::now() + left;
         let due = until + self.patience(request);
-        let dialling_within = |left| Dialling {
+        let dialling_within = |left| DialOptions {
             network: &self.network,
             clock: &self.clock,
             secured: self.ours.secured.as_deref(),
@@ -126,23 +123,25 @@ impl<N: Network> Courier<N> {
             kept: self.plan.listener.timeouts.idle / 2,
             left,
         };
-        let asking = dialling_within(ASKED * 2);
+        let asking = dialling_within(PROBE_INTERVAL * 2);
         let mut fresh = false;
         loop {
             let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
             let lend = tokio::select! {
-                lend = Lend::of(&dialling, &self.idle, way, fresh) => lend,
-                () = client.gone() => return Carried::Refused(gone(Reason::Locked)),
+                lend = PeerConnection::of(&dialling, &self.idle, way, fresh) => lend,
+                () = client.gone() => return ForwardOutcome::Refused(gone(Reason::Locked)),
             };
             let Ok(mut lend) =
                 lend.inspect_err(|error| debug!(gateway = %way.gateway, %error, "not reached"))
             else {
                 self.idle.forget(way);
-                return Carried::Unreached("the other gateway cannot be reached");
+                return ForwardOutcome::Unreachable("the other gateway cannot be reached");
             };
-            let Some(again) = request.again() else { return Carried::Back("its body is not here in full") };
+            let Some(again) = request.again() else {
+                return ForwardOutcome::Requeue("its body is not here in full");
+            };
             let Some(http) = self.addressed(*again.http, request, (way, key, until)) else {
-                return Carried::Back("its key does not fit into a field");
+                return ForwardOutcome::Requeue("its key does not fit into a field");
             };
             request.notes.sends(Instant::now(), &way.gateway);
             let answer = lend.send(http, due.saturating_duration_since(Instant::now()));
@@ -151,19 +150,19 @@ impl<N: Network> Courier<N> {
                 ended = ended(client, due) => return ended_early(ended, &mut lend),
                 () = self.until_lost(&asking, way, ended_sessions) => {
                     self.idle.forget(way);
-                    return ended_early(Ended::HolderLost, &mut lend);
+                    return ended_early(StopReason::HolderLost, &mut lend);
                 }
             };
             match answered {
                 Ok(response) => return self.answered(response, lend, request, until),
                 Err(failed) => match self.broken(failed, lend) {
                     // The connection was closed while it was idle.
-                    Broken::Unsent { reused: true } => fresh = true,
-                    Broken::Unsent { reused: false } => {
+                    ForwardError::Unsent { reused: true } => fresh = true,
+                    ForwardError::Unsent { reused: false } => {
                         self.idle.forget(way);
-                        return Carried::Unreached("not a byte could be sent");
+                        return ForwardOutcome::Unreachable("not a byte could be sent");
                     }
-                    Broken::Unknown(refusal) => return Carried::Refused(refusal),
+                    ForwardError::Unknown(refusal) => return ForwardOutcome::Refused(refusal),
                 },
             }
         }
@@ -171,17 +170,22 @@ impl<N: Network> Courier<N> {
 
     /// Resolves when the session of the other gateway has ended, and its process says nothing any more: it is frozen,
     /// cut off or gone. A gateway that runs still gives a request back, or has dispatched it and gets its answer.
-    async fn until_lost(&self, dialling: &Dialling<'_, N>, way: &Way, ended_sessions: &EndedSessions) {
+    async fn until_lost(
+        &self,
+        dialling: &DialOptions<'_, N>,
+        way: &HolderRoute,
+        ended_sessions: &EndedSessions,
+    ) {
         ended_sessions.wait_for(&way.member).await;
         while dialling.is_there(way).await {
-            sleep(ASKED).await;
+            sleep(PROBE_INTERVAL).await;
         }
     }
 
     /// The longest time that the other gateway may take beside the wait: it takes the body in full, may try the
     /// upstream twice, and takes the answer in full before it sends a byte of it. After that the outcome is unknown.
     /// A gateway that is frozen is left sooner, when its session is over. This is for one whose session lives on.
-    fn patience(&self, request: &Keyed) -> Duration {
+    fn patience(&self, request: &KeyedRequest) -> Duration {
         let upstream = self.plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
         attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
@@ -191,8 +195,8 @@ impl<N: Network> Courier<N> {
     fn addressed(
         &self,
         mut http: Request<Body>,
-        request: &Keyed,
-        (way, key, until): (&Way, &ResourceKey, Instant),
+        request: &KeyedRequest,
+        (way, key, until): (&HolderRoute, &ResourceKey, Instant),
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
         let certificate = request.notes.certificate.get().map(|digest| &**digest);
@@ -201,15 +205,15 @@ impl<N: Network> Courier<N> {
         // Marked as sensitive, so that no library stores or logs it.
         said.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
-        if let Some(ShownTicket::Good(from)) = request.notes.shown.get() {
+        if let Some(CallerTicket::Valid(from)) = request.notes.shown.get() {
             // The gateway that keeps the key checks the ticket.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.written.clone());
         }
-        if let Some(ShownLease::Good(_, written)) = request.notes.lease.get() {
+        if let Some(PresentedLease::Valid(_, written)) = request.notes.lease.get() {
             http.headers_mut().insert(FENCING_LEASE, written.clone());
         }
-        let takes_trailers = http.extensions().get::<TakesTrailers>().is_some();
+        let takes_trailers = http.extensions().get::<AcceptsTrailers>().is_some();
         let headers = http.headers_mut();
         headers.insert(FENCING_FORWARDED, said);
         if takes_trailers {
@@ -223,20 +227,23 @@ impl<N: Network> Courier<N> {
     fn answered(
         &self,
         response: Response<Incoming>,
-        mut lend: Lend,
-        request: &Keyed,
+        mut lend: PeerConnection,
+        request: &KeyedRequest,
         until: Instant,
-    ) -> Carried {
-        let Some(told) = Reported::read(response.headers()) else {
+    ) -> ForwardOutcome {
+        let Some(told) = PeerOutcome::read(response.headers()) else {
             lend.give_up();
             warn!("an answer to what was sent on that no gateway gives");
-            return Carried::Refused(Refusal::new(Reason::OutcomeUnknown, "it answers as no gateway does"));
+            return ForwardOutcome::Refused(Refusal::new(
+                Reason::OutcomeUnknown,
+                "it answers as no gateway does",
+            ));
         };
         if told.reason == Some(Reason::PeerForbidden) && told.outcome == Outcome::NotDispatched {
             // The gateway at the other end does not know the pass any more.
             lend.give_up();
             self.idle.forget(lend.way());
-            return Carried::Back(Reason::PeerForbidden.word());
+            return ForwardOutcome::Requeue(Reason::PeerForbidden.word());
         }
         if closes(response.headers()) {
             // The other gateway is probably stopping. A request that met the end of an idle connection would have an
@@ -248,18 +255,18 @@ impl<N: Network> Courier<N> {
             let why = told.reason.map_or("not-dispatched", Reason::word);
             // The answer is short, and is read to its end only so that the connection can be used again.
             tokio::task::spawn_local(async move { drop(reply.into_body().spent().await) });
-            return Carried::Back(why);
+            return ForwardOutcome::Requeue(why);
         }
         let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
         request.notes.upstream.set(began.map(|began| began.elapsed()));
         request.notes.told.set(Some(told));
         request.notes.token.set(told.token);
-        Carried::Answered(reply)
+        ForwardOutcome::Answered(reply)
     }
 
     /// The answer as it is, without the fields of the hop. Its report about the fence is believed, because only
     /// gateways are asked.
-    fn reply(&self, response: Response<Incoming>, lend: Lend, request: &Keyed) -> Reply {
+    fn reply(&self, response: Response<Incoming>, lend: PeerConnection, request: &KeyedRequest) -> Reply {
         let (mut head, incoming) = response.into_parts();
         if head.headers.contains_key(TRANSFER_ENCODING) {
             head.headers.remove(CONTENT_LENGTH);
@@ -272,14 +279,17 @@ impl<N: Network> Courier<N> {
         Response::from_parts(head, lend.body(incoming, trailers, idle))
     }
 
-    fn broken(&self, failed: NotAnswered, mut lend: Lend) -> Broken {
+    fn broken(&self, failed: SendRequestError, mut lend: PeerConnection) -> ForwardError {
         let unwritten = lend.give_up();
         // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
         // bytes of the request: TLS closes a connection with a message of its own.
         if unwritten || failed.back.is_some() {
-            return Broken::Unsent { reused: lend.is_reused() };
+            return ForwardError::Unsent { reused: lend.is_reused() };
         }
-        Broken::Unknown(Refusal::new(Reason::OutcomeUnknown, format!("another gateway: {}", failed.why)))
+        ForwardError::Unknown(Refusal::new(
+            Reason::OutcomeUnknown,
+            format!("another gateway: {}", failed.why),
+        ))
     }
 }
 
@@ -290,41 +300,44 @@ fn closes(headers: &HeaderMap) -> bool {
 }
 
 /// An exchange that got no answer.
-enum Broken {
+enum ForwardError {
     Unsent { reused: bool },
     Unknown(Refusal),
 }
 
 /// Why the gateway stops waiting for an answer.
-enum Ended {
+enum StopReason {
     ClientGone,
-    Late,
+    TimedOut,
     /// The session of the other gateway has ended, and it does not say that it runs.
     HolderLost,
 }
 
-async fn ended(client: &mut WaitingClient, due: Instant) -> Ended {
+async fn ended(client: &mut ClientWatch, due: Instant) -> StopReason {
     tokio::select! {
-        () = client.gone() => Ended::ClientGone,
-        () = sleep_until(due) => Ended::Late,
+        () = client.gone() => StopReason::ClientGone,
+        () = sleep_until(due) => StopReason::TimedOut,
     }
 }
 
 /// To the other gateway this looks like a client that left: it gives up a request that waits, and finishes one that
 /// was dispatched.
-fn ended_early(ended: Ended, lend: &mut Lend) -> Carried {
+fn ended_early(ended: StopReason, lend: &mut PeerConnection) -> ForwardOutcome {
     match (ended, lend.give_up()) {
-        (Ended::ClientGone, true) => Carried::Refused(gone(Reason::Locked)),
-        (Ended::ClientGone, false) => Carried::Refused(gone(Reason::OutcomeUnknown)),
-        (Ended::HolderLost, true) => Carried::Unreached("its session is over, and it does not answer"),
-        (Ended::HolderLost, false) => Carried::Refused(Refusal::new(
+        (StopReason::ClientGone, true) => ForwardOutcome::Refused(gone(Reason::Locked)),
+        (StopReason::ClientGone, false) => ForwardOutcome::Refused(gone(Reason::OutcomeUnknown)),
+        (StopReason::HolderLost, true) => {
+            ForwardOutcome::Unreachable("its session is over, and it does not answer")
+        }
+        (StopReason::HolderLost, false) => ForwardOutcome::Refused(Refusal::new(
             Reason::OutcomeUnknown,
             "the session of another gateway is over, and it does not answer",
         )),
-        (Ended::Late, true) => Carried::Unreached("it took nothing of the request in time"),
-        (Ended::Late, false) => {
-            Carried::Refused(Refusal::new(Reason::OutcomeLate, "another gateway did not answer in time"))
-        }
+        (StopReason::TimedOut, true) => ForwardOutcome::Unreachable("it took nothing of the request in time"),
+        (StopReason::TimedOut, false) => ForwardOutcome::Refused(Refusal::new(
+            Reason::OutcomeLate,
+            "another gateway did not answer in time",
+        )),
     }
 }
 

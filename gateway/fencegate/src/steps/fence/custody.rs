@@ -3,75 +3,75 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use fencegate_lock::once::{Admitted, Came};
+use fencegate_lock::once::{OperationOutcome, OperationPermit};
 use fencegate_process::{clock::SharedClock, shown};
 use hyper::http::response::Parts;
 use tracing::warn;
 
 use super::{
-    given_up::{End, Terms},
-    held_tenure::HeldTenure,
+    given_up::{AbandonPolicy, ExchangeEnd},
+    held_tenure::RequestGrant,
     once,
 };
 use crate::{
-    notes::Notes,
+    notes::RequestContext,
     refusal::{Outcome, Refusal},
-    steps::{answer::Keep, forward::evidence_needed},
+    steps::{answer::ExchangeObserver, forward::evidence_needed},
 };
 
 /// The hold ends when this is dropped, or later, where the upstream must get its time first. A panic of the task that
 /// works for the request drops it as well.
-pub(super) struct Custody {
-    hold: Rc<HeldTenure>,
-    terms: Terms,
+pub(super) struct HoldGuard {
+    hold: Rc<RequestGrant>,
+    terms: AbandonPolicy,
     clock: SharedClock,
     /// The record of the operation, where ZooKeeper remembers operations.
-    once: Option<Admitted>,
-    notes: Rc<Notes>,
-    end: End,
+    once: Option<OperationPermit>,
+    notes: Rc<RequestContext>,
+    end: ExchangeEnd,
 }
 
-impl Custody {
+impl HoldGuard {
     pub(super) fn of(
-        hold: Rc<HeldTenure>,
-        terms: Terms,
+        hold: Rc<RequestGrant>,
+        terms: AbandonPolicy,
         clock: SharedClock,
-        once: Option<Admitted>,
-        notes: Rc<Notes>,
+        once: Option<OperationPermit>,
+        notes: Rc<RequestContext>,
     ) -> Self {
-        Self { hold, terms, clock, once, notes, end: End::Left }
+        Self { hold, terms, clock, once, notes, end: ExchangeEnd::Abandoned }
     }
 
     pub(super) async fn refused(mut self, refusal: &Refusal) {
         self.end = match refusal.outcome() {
-            Outcome::NotDispatched => End::Undispatched,
-            Outcome::Done | Outcome::Replayed | Outcome::Unknown => End::Broken,
+            Outcome::NotDispatched => ExchangeEnd::Undispatched,
+            Outcome::Done | Outcome::Replayed | Outcome::Unknown => ExchangeEnd::Broken,
         };
         let once = self.once.take();
         // Dropped before the wait: the connection may soon carry another exchange.
         drop(self);
         if let (Some(once), Outcome::NotDispatched) = (once, refusal.outcome()) {
-            once.came(Came::Nothing).await;
+            once.came(OperationOutcome::NotExecuted).await;
         }
     }
 }
 
-impl Keep for Custody {
+impl ExchangeObserver for HoldGuard {
     async fn lapsed(&self) {
         evidence_needed(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
-        Terms::gives_up(&self.hold, &self.notes);
+        AbandonPolicy::gives_up(&self.hold, &self.notes);
     }
 
     async fn complete(mut self, head: &Parts, _: Option<&Bytes>) {
         if self.notes.unfinished.get() {
             // Dropped without a word, the record of the operation says that its outcome is unknown.
-            self.end = End::Unfinished;
+            self.end = ExchangeEnd::Unfinished;
             self.hold.tenure.retire();
             let token = self.notes.token.get().map(|token| token.to_string());
             warn!(keys = self.keys(), token, status = head.status.as_u16(), "answer.unfinished");
             return;
         }
-        self.end = End::Complete;
+        self.end = ExchangeEnd::Complete;
         if let Some(once) = self.once.take() {
             // Recorded before the key is released, so that the next holder finds the outcome.
             once::answered(once, head.status, self.notes.retires.get()).await;
@@ -83,7 +83,7 @@ impl Keep for Custody {
 
     /// The tenure retires, because nothing was reported about the end.
     fn broken(mut self) {
-        self.end = End::Broken;
+        self.end = ExchangeEnd::Broken;
     }
 
     /// The key stays closed until the upstream has had its time.
@@ -94,7 +94,7 @@ impl Keep for Custody {
     }
 }
 
-impl Drop for Custody {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
         self.terms.rests(&self.hold, &self.notes, self.end, self.clock.now());
     }

@@ -7,28 +7,28 @@
 use std::{pin::pin, time::Duration};
 
 use fencegate_http::{body::Reply, network::Network};
-use fencegate_lock::tenures::wish::Waits;
-use fencegate_policies::plan::{self, Enforce, Fence, Forward, Mode};
+use fencegate_lock::tenures::wish::WaitPlace;
+use fencegate_policies::plan::{self, Enforcement, Fence, ForwardPolicy, Mode};
 use tokio::time::Instant;
 
 use super::{
-    acquire::Got,
-    courier::{Carried, Courier, Errand},
-    fencing::Fencing,
-    held_tenure::HeldTenure,
+    acquire::AcquireOutcome,
+    courier::{ForwardOutcome, ForwardRequest, PeerForwarder},
+    fencing::FenceDeps,
+    held_tenure::RequestGrant,
 };
 use crate::{
     refusal::{Outcome, Reason, Refusal},
     steps::{
-        key::{Fenced, Keyed},
-        presence::{WaitingClient, presence},
-        upgrade::Invitation,
+        key::{KeyedRequest, RequestLock},
+        presence::{ClientWatch, presence},
+        upgrade::OfferedProtocols,
     },
 };
 
 /// The result of waiting for a key.
-pub(super) enum Waited {
-    Held(HeldTenure),
+pub(super) enum WaitOutcome {
+    Held(RequestGrant),
     /// Another gateway has served it.
     Answered(Box<Reply>),
 }
@@ -36,78 +36,78 @@ pub(super) enum Waited {
 /// How often a request is sent on before it queues here. The holder may be gone when the request arrives, and so may
 /// the next one. To queue here at once would make every holder yield its key to this gateway, while the requests that
 /// waited there come back one after another.
-const SENDINGS: u32 = 3;
+const MAX_FORWARDS: u32 = 3;
 
 /// A wait that is shorter may have ended because the other gateway was busy, so it says nothing about the gateway.
-const FAIR: Duration = Duration::from_millis(500);
+const MIN_FAIR_WAIT: Duration = Duration::from_millis(500);
 
-impl<N: Network> Fencing<N> {
+impl<N: Network> FenceDeps<N> {
     /// Where a request may wait for its key.
     ///
     /// # Errors
     /// Another gateway has sent the request, but by our plan it needs other keys than the one that was named.
-    pub(super) fn waits(&self, request: &Keyed) -> Result<Waits, Refusal> {
-        let alone = |fenced: &&Fenced| is_kept(fenced, fenced.fence(&request.plan));
+    pub(super) fn waits(&self, request: &KeyedRequest) -> Result<WaitPlace, Refusal> {
+        let alone = |fenced: &&RequestLock| is_kept(fenced, fenced.fence(&request.plan));
         let kept = request.fenced.as_ref().filter(alone);
         match (request.notes.forwarded.get(), kept) {
             (Some(forwarded), Some(fenced)) if fenced.keys[0].as_str() == forwarded.key => {
-                Ok(Waits::AtHolder)
+                Ok(WaitPlace::AtHolder)
             }
             (Some(_), _) => {
                 Err(Refusal::new(Reason::NotHolder, "by our plan it does not wait for that key alone"))
             }
             (None, Some(fenced)) if self.courier.is_some() => Ok(leaves(request, fenced)),
-            (None, _) => Ok(Waits::Here),
+            (None, _) => Ok(WaitPlace::Here),
         }
     }
 
     /// Waits for the key here, or sends the request to the gateway that keeps the key.
     pub(super) async fn wait(
         &self,
-        request: &Keyed,
-        fenced: &Fenced,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
         fence: &Fence,
-        (deadline, mut waits): (Instant, Waits),
-        client: &mut WaitingClient,
-    ) -> Result<Waited, Refusal> {
+        (deadline, mut waits): (Instant, WaitPlace),
+        client: &mut ClientWatch,
+    ) -> Result<WaitOutcome, Refusal> {
         let (key, mut sendings) = (&fenced.keys[0], 0);
         loop {
             let left = || deadline.saturating_duration_since(Instant::now());
             let way = match self.acquire(request, fenced, fence, (left(), waits), client).await? {
-                Got::Hold(hold) => return Ok(Waited::Held(hold)),
-                Got::Way(way) => way,
+                AcquireOutcome::Held(hold) => return Ok(WaitOutcome::Held(hold)),
+                AcquireOutcome::ForwardTo(way) => way,
             };
             let Some(courier) = &self.courier else { continue };
             let given = left();
             let ended_sessions = self.keeper.ended_sessions();
-            let errand = Errand { way: &way, key, request, left: given, ended_sessions };
+            let errand = ForwardRequest { way: &way, key, request, left: given, ended_sessions };
             match self.carry(courier, errand, client).await {
-                Carried::Answered(reply) => {
+                ForwardOutcome::Answered(reply) => {
                     self.keeper.confirm(key, &way);
-                    return Ok(Waited::Answered(Box::new(reply)));
+                    return Ok(WaitOutcome::Answered(Box::new(reply)));
                 }
-                Carried::Refused(refusal) => {
+                ForwardOutcome::Refused(refusal) => {
                     let cut_off = client.is_gone() || self.drain.is_cancelled();
                     if refusal.outcome() == Outcome::Unknown && !cut_off {
                         self.keeper.shut(&way);
                     }
                     return Err(refusal);
                 }
-                Carried::Unreached(_) => {
+                ForwardOutcome::Unreachable(_) => {
                     self.keeper.forget(key, &way);
-                    if given >= FAIR {
+                    if given >= MIN_FAIR_WAIT {
                         self.keeper.shut(&way);
                     }
-                    waits = Waits::Here;
+                    waits = WaitPlace::Here;
                 }
-                Carried::Back(why) => {
+                ForwardOutcome::Requeue(why) => {
                     self.keeper.forget(key, &way);
                     sendings += 1;
                     let moved = why == Reason::NotHolder.word();
                     // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so
                     // none begins when no time is left.
-                    if !moved || sendings == SENDINGS || left().is_zero() {
-                        waits = Waits::Here;
+                    if !moved || sendings == MAX_FORWARDS || left().is_zero() {
+                        waits = WaitPlace::Here;
                     }
                 }
             }
@@ -118,10 +118,10 @@ impl<N: Network> Fencing<N> {
     /// missing then could take longer than this process has left.
     pub(super) async fn carry(
         &self,
-        courier: &Courier<N>,
-        errand: Errand<'_>,
-        client: &mut WaitingClient,
-    ) -> Carried {
+        courier: &PeerForwarder<N>,
+        errand: ForwardRequest<'_>,
+        client: &mut ClientWatch,
+    ) -> ForwardOutcome {
         let (asking, mut asked) = presence();
         let mut carrying = pin!(courier.carry(errand, &mut asked));
         let drained = tokio::select! {
@@ -132,7 +132,9 @@ impl<N: Network> Fencing<N> {
         // For the courier this looks like a client that left. Only the courier knows whether anything was written.
         drop(asking);
         match carrying.await {
-            Carried::Refused(refusal) if drained => Carried::Refused(stopped(refusal.outcome())),
+            ForwardOutcome::Refused(refusal) if drained => {
+                ForwardOutcome::Refused(stopped(refusal.outcome()))
+            }
             carried => carried,
         }
     }
@@ -144,21 +146,21 @@ fn stopped(outcome: Outcome) -> Refusal {
 }
 
 /// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
-fn is_kept(fenced: &Fenced, fence: &Fence) -> bool {
+fn is_kept(fenced: &RequestLock, fence: &Fence) -> bool {
     let cached = matches!(fence.hold, plan::Hold::Cached(_)) && fenced.keys.len() == 1;
-    cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforce::Refuse
+    cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforcement::Refuse
 }
 
 /// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
 /// the bytes are no request any more.
-fn leaves(request: &Keyed, fenced: &Fenced) -> Waits {
-    let sends = fenced.fence(&request.plan).forward == Forward::Holder;
+fn leaves(request: &KeyedRequest, fenced: &RequestLock) -> WaitPlace {
+    let sends = fenced.fence(&request.plan).forward == ForwardPolicy::Holder;
     let whole = request.http.body().again().is_some();
-    let switches = request.http.extensions().get::<Invitation>().is_some();
-    if sends && whole && !switches { Waits::Anywhere } else { Waits::Here }
+    let switches = request.http.extensions().get::<OfferedProtocols>().is_some();
+    if sends && whole && !switches { WaitPlace::Anywhere } else { WaitPlace::Here }
 }
 
 /// A request from another gateway waits no longer than that gateway allows.
-pub(super) fn deadline(request: &Keyed, ours: Instant) -> Instant {
+pub(super) fn deadline(request: &KeyedRequest, ours: Instant) -> Instant {
     request.notes.forwarded.get().map_or(ours, |forwarded| ours.min(forwarded.until))
 }

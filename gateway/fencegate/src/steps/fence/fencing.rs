@@ -2,46 +2,46 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_http::{buffered::Budget, share::Shares};
-use fencegate_lock::tenures::keeper::Keeper;
-use fencegate_policies::plan::{Fence, Nested};
+use fencegate_http::{buffered::Budget, share::ClientQuotas};
+use fencegate_lock::tenures::keeper::LockManager;
+use fencegate_policies::plan::{Fence, NestedRequests};
 use fencegate_process::clock::SharedClock;
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    courier::Courier,
-    held_tenure::HeldTenure,
-    traces::{Traced, Traces},
+    courier::PeerForwarder,
+    held_tenure::RequestGrant,
+    traces::{TraceGuard, TraceIndex},
 };
 use crate::{
-    agreement::Accord,
-    edition::Edition,
-    leases::Leases,
-    metrics::{WorkerMetrics, hot::Hot},
+    agreement::RouteVerdicts,
+    edition::ActiveConfig,
+    leases::LeaseTable,
+    metrics::{WorkerMetrics, hot::HotKeys},
     refusal::{Reason, Refusal},
-    stays::Stays,
-    steps::key::{Fenced, Keyed},
-    ticketing::Ticketing,
-    trust::Guards,
+    stays::RequestTracker,
+    steps::key::{KeyedRequest, RequestLock},
+    ticketing::TicketIssuer,
+    trust::GuardRegistry,
 };
 
 /// Takes and holds the keys of requests. Each worker has one for each plan.
 #[derive(Clone)]
-pub struct Fencing<N> {
-    pub keeper: Keeper,
+pub struct FenceDeps<N> {
+    pub keeper: LockManager,
     /// Sends requests on to the gateways that keep their keys.
-    pub courier: Option<Rc<Courier<N>>>,
-    pub edition: Arc<Edition>,
+    pub courier: Option<Rc<PeerForwarder<N>>>,
+    pub edition: Arc<ActiveConfig>,
     /// Tells whether other gateways take the same locks as this one.
-    pub accord: Accord,
-    pub guards: Arc<Guards>,
+    pub accord: RouteVerdicts,
+    pub guards: Arc<GuardRegistry>,
     /// Signs tickets, where the policy has a key for that.
-    pub tickets: Option<Arc<Ticketing>>,
+    pub tickets: Option<Arc<TicketIssuer>>,
     /// The keys of each trace, on routes that may be called back.
-    pub traces: Arc<Traces>,
+    pub traces: Arc<TraceIndex>,
     /// The number of requests of each client that wait for or hold keys.
-    pub shares: Shares,
+    pub shares: ClientQuotas,
     pub clock: SharedClock,
     /// Tasks that pass on answers too large to be taken in full.
     pub running: TaskTracker,
@@ -50,28 +50,33 @@ pub struct Fencing<N> {
     /// The memory for answers that are taken in full.
     pub budget: Budget,
     /// The keys that are waited for.
-    pub hot: Hot,
+    pub hot: HotKeys,
     /// The requests of each key.
-    pub stays: Arc<Stays>,
+    pub stays: Arc<RequestTracker>,
     /// The leases that clients hold.
-    pub leases: Option<Arc<Leases>>,
+    pub leases: Option<Arc<LeaseTable>>,
 }
 
-impl<N> Fencing<N> {
+impl<N> FenceDeps<N> {
     /// The signer for a dispatch that must carry a ticket, or whose service may call back.
-    pub(super) fn tickets_for(&self, guarded: bool, fence: &Fence) -> Option<Arc<Ticketing>> {
-        self.tickets.clone().filter(|_| guarded || fence.nested == Nested::Allow)
+    pub(super) fn tickets_for(&self, guarded: bool, fence: &Fence) -> Option<Arc<TicketIssuer>> {
+        self.tickets.clone().filter(|_| guarded || fence.nested == NestedRequests::Allow)
     }
 
     /// Remembers the trace of a request that may be called back.
-    pub(super) fn traced(&self, request: &Keyed, held: &HeldTenure, fence: &Fence) -> Option<Rc<Traced>> {
+    pub(super) fn traced(
+        &self,
+        request: &KeyedRequest,
+        held: &RequestGrant,
+        fence: &Fence,
+    ) -> Option<Rc<TraceGuard>> {
         // Nobody else can have a request in a trace that has begun here.
-        let trace = request.notes.trace.get().filter(|_| fence.nested == Nested::Allow)?;
+        let trace = request.notes.trace.get().filter(|_| fence.nested == NestedRequests::Allow)?;
         Some(Rc::new(self.traces.hold(&held.keys, trace.id)))
     }
 
     /// After a wait that ended in vain: adds what the client can do, if the request may have waited for itself.
-    pub(super) fn in_vain(&self, request: &Keyed, fenced: &Fenced, refusal: Refusal) -> Refusal {
+    pub(super) fn in_vain(&self, request: &KeyedRequest, fenced: &RequestLock, refusal: Refusal) -> Refusal {
         let trace = request.notes.trace.get().filter(|trace| trace.parent.is_some());
         let waited = refusal.reason == Reason::Locked && request.notes.called_from.get().is_none();
         match trace {

@@ -2,51 +2,51 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_http::share::Share;
-use fencegate_lock::tenures::tenure::{Dispatch, Tenure};
+use fencegate_http::share::QuotaPermit;
+use fencegate_lock::tenures::tenure::{Dispatch, GrantGuard};
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
     operation::Operation,
-    plan::{Mode, Nested},
+    plan::{Mode, NestedRequests},
     token::Token,
 };
 use hyper::{HeaderMap, header::HeaderValue};
 
-use super::traces::Traced;
+use super::traces::TraceGuard;
 use crate::{
-    dispatch_span::Span,
-    edition::Running,
+    dispatch_span::DispatchWindow,
+    edition::RequestToken,
     headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET},
-    metrics::Holding,
-    stays::Stay,
-    steps::permitted::Right,
-    ticketing::Ticketing,
+    metrics::HoldTimer,
+    stays::TrackGuard,
+    steps::permitted::DispatchPermit,
+    ticketing::TicketIssuer,
 };
 
 /// A tenure that one request holds. Shared by everything that still needs it.
-pub struct HeldTenure {
-    pub tenure: Tenure,
+pub struct RequestGrant {
+    pub tenure: GrantGuard,
     pub keys: Rc<[ResourceKey]>,
     pub mode: Mode,
-    pub counted: Holding,
+    pub counted: HoldTimer,
     /// Signs the tickets for a guard, and for a service that may call back.
-    pub tickets: Option<Arc<Ticketing>>,
+    pub tickets: Option<Arc<TicketIssuer>>,
     pub operation: Option<Rc<Operation>>,
     /// Tells a guard whether to pass the ticket on to the service.
-    pub nested: Nested,
+    pub nested: NestedRequests,
     /// Tells a guard in which dispatch the request was called.
     pub called_from: Option<Token>,
-    pub running: Rc<Running>,
+    pub running: Rc<RequestToken>,
     /// The request's trace has these keys, so that a call back can be recognised.
-    pub(super) _traced: Option<Rc<Traced>>,
+    pub(super) _traced: Option<Rc<TraceGuard>>,
     /// The request is listed at its keys as long as this lives.
-    pub(super) _stay: Option<Rc<Stay>>,
+    pub(super) _stay: Option<Rc<TrackGuard>>,
     /// The place in its client's share, where shares are limited.
-    pub share: Option<Rc<Share>>,
+    pub share: Option<Rc<QuotaPermit>>,
 }
 
-impl Right for Rc<HeldTenure> {
+impl DispatchPermit for Rc<RequestGrant> {
     fn dispatch(&self) -> Option<Dispatch> {
         self.tenure.dispatch()
     }
@@ -59,7 +59,7 @@ impl Right for Rc<HeldTenure> {
         self.mode
     }
 
-    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: Span) -> NotAfter {
+    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter {
         let mut not_after = span.not_after;
         if let Some(tickets) = &self.tickets {
             let wanted = span.is_signed.then_some(span);
@@ -69,7 +69,7 @@ impl Right for Rc<HeldTenure> {
                 not_after = bound.map_or(not_after, |bound| not_after.no_later_than(bound));
             }
         }
-        if self.nested == Nested::Allow {
+        if self.nested == NestedRequests::Allow {
             headers.insert(FENCING_NESTED, HeaderValue::from_static("allow"));
         }
         match self.called_from {

@@ -4,44 +4,44 @@
 use std::borrow::Cow;
 
 use fencegate_http::network::Network;
-use fencegate_lock::tenures::question::Holder;
-use fencegate_policies::plan::{Fence, LeaseUse};
+use fencegate_lock::tenures::question::MemberLocation;
+use fencegate_policies::plan::{Fence, LeasePolicy};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
     acquire::shown_as,
-    called::Called,
-    courier::{Carried, Errand},
-    elsewhere::Waited,
-    fencing::Fencing,
+    called::CallContext,
+    courier::{ForwardOutcome, ForwardRequest},
+    elsewhere::WaitOutcome,
+    fencing::FenceDeps,
 };
 use crate::{
-    leases::{Leases, ShownLease, id::LeaseId, lease::Unusable},
+    leases::{LeaseTable, PresentedLease, id::LeaseId, lease::UseLeaseError},
     refusal::{Reason, Refusal},
     steps::{
-        key::{Fenced, Keyed},
-        presence::WaitingClient,
+        key::{KeyedRequest, RequestLock},
+        presence::ClientWatch,
     },
 };
 
-impl<N: Network> Fencing<N> {
+impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// The route requires a lease and the request has none, or the route takes no lease.
-    pub(super) fn leased(&self, request: &Keyed, fence: &Fence) -> Result<Called, Refusal> {
+    pub(super) fn leased(&self, request: &KeyedRequest, fence: &Fence) -> Result<CallContext, Refusal> {
         match (fence.lease, request.notes.lease.get()) {
-            (LeaseUse::Never | LeaseUse::Optional, None) => Ok(Called::ByNobody),
-            (LeaseUse::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
+            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallContext::NoCaller),
+            (LeasePolicy::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
             // This installation grants no leases: the field is then like any other that a client must not write.
-            (LeaseUse::Never, Some(_)) if self.leases.is_none() => Ok(Called::ByNobody),
-            (LeaseUse::Never, Some(_)) => {
+            (LeasePolicy::Never, Some(_)) if self.leases.is_none() => Ok(CallContext::NoCaller),
+            (LeasePolicy::Never, Some(_)) => {
                 // It would wait for the lock that its own client holds.
                 Err(forbidden("its route takes no lease"))
             }
-            (LeaseUse::Optional | LeaseUse::Required, Some(ShownLease::Unreadable)) => {
+            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Malformed)) => {
                 Err(forbidden("`Fencing-Lease` is no id of a lease"))
             }
-            (LeaseUse::Optional | LeaseUse::Required, Some(ShownLease::Good(id, _))) => {
-                Ok(Called::Under(id.clone()))
+            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Valid(id, _))) => {
+                Ok(CallContext::UnderLease(id.clone()))
             }
         }
     }
@@ -52,11 +52,11 @@ impl<N: Network> Fencing<N> {
     /// The lease is over, does not cover the request, or the turn does not come in time.
     pub(super) async fn under(
         &self,
-        request: &Keyed,
-        (fenced, fence): (&Fenced, &Fence),
+        request: &KeyedRequest,
+        (fenced, fence): (&RequestLock, &Fence),
         id: &LeaseId,
-        (deadline, client): (Instant, &mut WaitingClient),
-    ) -> Result<Waited, Refusal> {
+        (deadline, client): (Instant, &mut ClientWatch),
+    ) -> Result<WaitOutcome, Refusal> {
         let Some(leases) = &self.leases else { return Err(forbidden("the policy has no `leases`")) };
         if !leases.is_here(id) {
             return self.at_its_issuer(leases, request, fenced, id, (deadline, client)).await;
@@ -86,18 +86,18 @@ impl<N: Network> Fencing<N> {
         let keys = shown_as(&tenured.0, &(*lease.keys).into());
         let held = self.holds(request, (fenced, fence), (keys, None), tenured);
         request.notes.waited.set(Some(asked.elapsed()));
-        Ok(Waited::Held(held))
+        Ok(WaitOutcome::Held(held))
     }
 
     /// Another process has the lease. Only that gateway knows whose turn it is.
     async fn at_its_issuer(
         &self,
-        leases: &Leases,
-        request: &Keyed,
-        fenced: &Fenced,
+        leases: &LeaseTable,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
         id: &LeaseId,
-        (deadline, client): (Instant, &mut WaitingClient),
-    ) -> Result<Waited, Refusal> {
+        (deadline, client): (Instant, &mut ClientWatch),
+    ) -> Result<WaitOutcome, Refusal> {
         let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
         // A forwarded request is not forwarded again: the sender has asked ZooKeeper for the holder.
         if request.notes.forwarded.get().is_some() {
@@ -107,30 +107,34 @@ impl<N: Network> Fencing<N> {
             return Err(away("another gateway holds the lease, and the policy has no `peer`"));
         };
         let way = match self.keeper.holder(id.member().to_owned()).await {
-            Ok(Holder::Elsewhere(way)) => way,
-            Ok(Holder::Gone | Holder::Here) => return Err(stale()),
-            Ok(Holder::Unreached) => return Err(away("the gateway that holds the lease has no `peer`")),
+            Ok(MemberLocation::Elsewhere(way)) => way,
+            Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
+            Ok(MemberLocation::Unreachable) => {
+                return Err(away("the gateway that holds the lease has no `peer`"));
+            }
             Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
         };
         let left = deadline.saturating_duration_since(Instant::now());
         let (key, ended_sessions) = (&fenced.keys[0], self.keeper.ended_sessions());
-        let errand = Errand { way: &way, key, request, left, ended_sessions };
+        let errand = ForwardRequest { way: &way, key, request, left, ended_sessions };
         match self.carry(courier, errand, client).await {
-            Carried::Answered(reply) => Ok(Waited::Answered(Box::new(reply))),
-            Carried::Refused(refusal) => Err(refusal),
-            Carried::Back(why) | Carried::Unreached(why) => {
+            ForwardOutcome::Answered(reply) => Ok(WaitOutcome::Answered(Box::new(reply))),
+            ForwardOutcome::Refused(refusal) => Err(refusal),
+            ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => {
                 Err(away(format!("the gateway that holds the lease: {why}")))
             }
         }
     }
 }
 
-fn unusable(why: Unusable) -> Refusal {
+fn unusable(why: UseLeaseError) -> Refusal {
     match why {
-        Unusable::Waiting => Refusal::new(Reason::Locked, "the lease waits for its lock yet"),
-        Unusable::Over => Refusal::new(Reason::StaleToken, "the lease is over"),
-        Unusable::Unproven => Refusal::new(Reason::Suspended, "the session of the lease could not be proven"),
-        Unusable::Upgrade => forbidden("it wants to write, and the lease only reads"),
+        UseLeaseError::Waiting => Refusal::new(Reason::Locked, "the lease waits for its lock yet"),
+        UseLeaseError::Over => Refusal::new(Reason::StaleToken, "the lease is over"),
+        UseLeaseError::Unproven => {
+            Refusal::new(Reason::Suspended, "the session of the lease could not be proven")
+        }
+        UseLeaseError::Upgrade => forbidden("it wants to write, and the lease only reads"),
     }
 }
 

@@ -1,36 +1,38 @@
 //! Records an operation in ZooKeeper before it is sent, and its outcome before the key is released.
 
 use fencegate_http::network::Network;
-use fencegate_lock::once::{Admitted, Came, Unwritten, denied::Denied, room::Owner};
-use fencegate_policies::plan::{Enforce, Fence, OnceStore};
+use fencegate_lock::once::{
+    OperationOutcome, OperationPermit, PendingOperation, denied::AdmitOperationError, room::QuotaOwner,
+};
+use fencegate_policies::plan::{Enforcement, Fence, OnceStore};
 use fencegate_process::failpoint;
 use hyper::StatusCode;
 use tracing::info;
 
-use super::{fencing::Fencing, held_tenure::HeldTenure};
+use super::{fencing::FenceDeps, held_tenure::RequestGrant};
 use crate::{
     refusal::{Reason, Refusal},
     steps::{
-        key::{Fenced, Keyed, name},
-        presence::WaitingClient,
+        key::{KeyedRequest, RequestLock, name},
+        presence::ClientWatch,
     },
 };
 
-impl<N: Network> Fencing<N> {
+impl<N: Network> FenceDeps<N> {
     /// `None` for a request that is no operation, or whose operation is remembered elsewhere.
     pub(super) async fn once(
         &self,
-        request: &Keyed,
-        fenced: &Fenced,
+        request: &KeyedRequest,
+        fenced: &RequestLock,
         fence: &Fence,
-        hold: &HeldTenure,
-        client: &mut WaitingClient,
-    ) -> Result<Option<Admitted>, Refusal> {
+        hold: &RequestGrant,
+        client: &mut ClientWatch,
+    ) -> Result<Option<OperationPermit>, Refusal> {
         let once = fence.once.as_ref().filter(|once| once.store == OnceStore::ZooKeeper);
         let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };
         let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
         let name = request.http.headers().get("idempotency-key");
-        let wanted = Unwritten {
+        let wanted = PendingOperation {
             operation: (**operation).clone(),
             keys: fenced.keys.to_vec(),
             nodes: hold.tenure.nodes(),
@@ -38,7 +40,7 @@ impl<N: Network> Fencing<N> {
             method: request.http.method().as_str().to_owned(),
             target: request.http.uri().to_string(),
             name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
-            owner: Owner {
+            owner: QuotaOwner {
                 route: request.plan.routes.get(fenced.route).name.to_string(),
                 client: request.notes.named.get().and_then(name::principal),
             },
@@ -53,8 +55,8 @@ impl<N: Network> Fencing<N> {
                 // A lock that somebody has removed is noticed here, or by the transaction that does not find its
                 // node.
                 Err(match hold.tenure.evidence().is_taken_away() {
-                    true => Denied::Lost,
-                    false => Denied::Service("the session could not be proven any more".into()),
+                    true => AdmitOperationError::Lost,
+                    false => AdmitOperationError::Service("the session could not be proven any more".into()),
                 })
             }
             // The client has left, so nobody reads this answer.
@@ -63,7 +65,7 @@ impl<N: Network> Fencing<N> {
         match admitted.map_err(Refusal::from) {
             Ok(admitted) => Ok(Some(admitted)),
             // A repeated operation is reported, and happens again.
-            Err(refusal) if fence.enforce == Enforce::Observe => {
+            Err(refusal) if fence.enforce == Enforcement::Observe => {
                 info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
                 request.notes.observed.set(Some(refusal.reason));
                 Ok(None)
@@ -75,8 +77,8 @@ impl<N: Network> Fencing<N> {
 
 /// The upstream has answered in full. `refused`: the upstream says that the token was stale and that nothing was
 /// done.
-pub(super) async fn answered(admitted: Admitted, status: StatusCode, refused: bool) {
-    let came = if refused { Some(Came::Nothing) } else { admitted.told_by(status.as_u16()) };
+pub(super) async fn answered(admitted: OperationPermit, status: StatusCode, refused: bool) {
+    let came = if refused { Some(OperationOutcome::NotExecuted) } else { admitted.told_by(status.as_u16()) };
     // Without this call the outcome stays unknown.
     if let Some(came) = came {
         admitted.came(came).await;

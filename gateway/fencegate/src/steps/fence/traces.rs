@@ -14,7 +14,7 @@ use fencegate_policies::key::ResourceKey;
 
 /// One for the whole gateway.
 #[derive(Debug, Default)]
-pub struct Traces([Shard; SHARDS]);
+pub struct TraceIndex([Shard; SHARDS]);
 
 type Shard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
 
@@ -22,18 +22,18 @@ type Shard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
 const SHARDS: usize = 16;
 
 /// As long as this lives, the trace has these keys.
-pub struct Traced {
-    all: Arc<Traces>,
+pub struct TraceGuard {
+    all: Arc<TraceIndex>,
     keys: Rc<[ResourceKey]>,
     trace: u128,
 }
 
-impl Traces {
-    pub fn hold(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> Traced {
+impl TraceIndex {
+    pub fn hold(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceGuard {
         for key in keys.iter() {
             self.shard(key).entry(key.clone()).or_default().push(trace);
         }
-        Traced { all: self.clone(), keys: keys.clone(), trace }
+        TraceGuard { all: self.clone(), keys: keys.clone(), trace }
     }
 
     /// A request of this trace holds one of the keys.
@@ -47,7 +47,7 @@ impl Traces {
     }
 }
 
-impl Drop for Traced {
+impl Drop for TraceGuard {
     fn drop(&mut self) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_trace_has_a_key_as_long_as_one_of_its_requests_has() {
-        let (traces, key) = (Arc::<Traces>::default(), |name| ResourceKey::parse(name).expect("a key"));
+        let (traces, key) = (Arc::<TraceIndex>::default(), |name| ResourceKey::parse(name).expect("a key"));
         let keys: Rc<[ResourceKey]> = [key("a"), key("b")].into();
         let (one, again) = (traces.hold(&keys, 7), traces.hold(&keys, 7));
         assert!(traces.have(&[key("b")], 7) && !traces.have(&[key("b")], 8) && !traces.have(&[key("c")], 7));

@@ -2,18 +2,18 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_policies::plan::Level;
-use fencegate_process::clock::{Permission, SharedClock};
+use fencegate_policies::plan::FencingLevel;
+use fencegate_process::clock::{SendPermission, SharedClock};
 use tokio::time::{Instant, sleep_until};
 
 use fencegate_http::{
     body::Body,
-    course::{Coming, Exchange},
-    upstream::connection::Progress,
+    course::{Exchange, RequestBodyState},
+    upstream::connection::SendProgress,
 };
 
 /// The time limits of one attempt.
-pub(super) struct Patience {
+pub(super) struct AttemptTimeouts {
     /// A body that is sent while the client still uploads it.
     pub(super) upload: Option<Rc<Exchange>>,
     /// A fenced request: if its body is here in full, it must be answered soon after its dispatch.
@@ -25,16 +25,16 @@ pub(super) struct Patience {
 
 /// Who was too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Overdue {
+pub(super) enum TimeoutKind {
     /// The upstream, with its answer.
-    Answer,
+    Response,
     /// The upstream, with reading the body.
-    Taking,
+    UpstreamRead,
     /// The client, with sending the body.
-    Sending,
+    ClientUpload,
 }
 
-impl Patience {
+impl AttemptTimeouts {
     pub(super) fn with(body: &Body, fenced: bool) -> Self {
         Self { upload: body.upload(), fenced, by: body.is_due() }
     }
@@ -42,7 +42,7 @@ impl Patience {
     /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
     /// pauses while the client is waited for, which the body itself limits. But a slow upstream must not hold a key
     /// for as long as it likes. So of an upload with a deadline the last byte counts as sent at the deadline.
-    pub(super) async fn over(&self, progress: Progress, limit: Duration) -> Overdue {
+    pub(super) async fn over(&self, progress: SendProgress, limit: Duration) -> TimeoutKind {
         let mut last = Instant::now();
         loop {
             let answer_due = last + limit;
@@ -52,13 +52,13 @@ impl Patience {
                 return self.overdue();
             }
             let moved = match self.upload.as_ref().map(|upload| upload.coming()) {
-                Some(Coming::Awaited) => now,
-                Some(Coming::Here(then)) => then.max(progress.last()),
+                Some(RequestBodyState::Awaited) => now,
+                Some(RequestBodyState::Receiving(then)) => then.max(progress.last()),
                 _ => progress.last(),
             };
             let moved = moved.max(last);
             if answer_due <= now && (moved == last || (self.fenced && self.upload.is_none())) {
-                return Overdue::Answer;
+                return TimeoutKind::Response;
             }
             last = moved;
         }
@@ -70,27 +70,27 @@ impl Patience {
     }
 
     /// Who is waited for at the deadline of the upload.
-    fn overdue(&self) -> Overdue {
+    fn overdue(&self) -> TimeoutKind {
         match &self.upload {
-            Some(upload) if upload.stalled.get() || upload.coming() == Coming::Awaited => {
+            Some(upload) if upload.stalled.get() || upload.coming() == RequestBodyState::Awaited => {
                 upload.stalled.set(true);
-                Overdue::Sending
+                TimeoutKind::ClientUpload
             }
-            Some(_) if self.is_going_up() => Overdue::Taking,
-            _ => Overdue::Answer,
+            Some(_) if self.is_going_up() => TimeoutKind::UpstreamRead,
+            _ => TimeoutKind::Response,
         }
     }
 
     fn is_going_up(&self) -> bool {
-        self.upload.as_ref().is_some_and(|upload| upload.coming() != Coming::Over)
+        self.upload.as_ref().is_some_and(|upload| upload.coming() != RequestBodyState::Complete)
     }
 
     /// Returns when the proof of the hold has ended and that matters, see [`evidence_needed`]. The rest of an upload
     /// is then never sent.
     pub(super) async fn unproven(
         &self,
-        evidence: Option<&dyn Permission>,
-        level: Level,
+        evidence: Option<&dyn SendPermission>,
+        level: FencingLevel,
         clock: &SharedClock,
     ) {
         if let (Some(evidence), true) = (evidence, self.is_going_up()) {
@@ -105,11 +105,15 @@ impl Patience {
 
 /// Returns when the lock may be lost and the upstream would not notice. An upstream that compares tokens is waited
 /// for once the request was written in full: its answer is correct in any case.
-pub async fn evidence_needed(evidence: Option<&dyn Permission>, level: Level, clock: &SharedClock) {
+pub async fn evidence_needed(
+    evidence: Option<&dyn SendPermission>,
+    level: FencingLevel,
+    clock: &SharedClock,
+) {
     match (evidence, level) {
         // The next holder waits for the delay, or not at all, and then assumes that this request is over.
-        (Some(evidence), Level::None | Level::Delay(_)) => evidence.lapsed(clock).await,
-        (None, _) | (_, Level::Guard | Level::Upstream) => std::future::pending().await,
+        (Some(evidence), FencingLevel::None | FencingLevel::Delay(_)) => evidence.lapsed(clock).await,
+        (None, _) | (_, FencingLevel::Guard | FencingLevel::Upstream) => std::future::pending().await,
     }
 }
 
@@ -124,7 +128,7 @@ mod tests {
 
     use super::*;
     use fencegate_http::{
-        course::Course,
+        course::ConnectionState,
         upstream::gate::{Gate, Gated},
     };
     use fencegate_process::clock::ManualClock;
@@ -134,10 +138,11 @@ mod tests {
 
     /// How long the gateway waits for an upload, and who was late. `coming` gives the state of the upload over time.
     /// The upstream reads a byte now and then, for ever.
-    async fn waits(coming: impl Fn(Duration) -> Coming) -> (Duration, Overdue) {
+    async fn waits(coming: impl Fn(Duration) -> RequestBodyState) -> (Duration, TimeoutKind) {
         let began = Instant::now();
-        let (upload, _answering) = Course::of_http2().begin();
-        let patience = Patience { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
+        let (upload, _answering) = ConnectionState::of_http2().begin();
+        let patience =
+            AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
         let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(1024);
         let mut upstream = Gated::new(near, gate.clone());
@@ -152,7 +157,7 @@ mod tests {
             // Also on a busy machine the upstream must get its byte first.
             biased;
             () = trickle => unreachable!("it has no end"),
-            late = patience.over(Progress::Bytes(gate), LIMIT) => (began.elapsed(), late),
+            late = patience.over(SendProgress::Bytes(gate), LIMIT) => (began.elapsed(), late),
             () = sleep(Duration::from_secs(10)) => panic!("it is waited for as long as the upstream likes"),
         }
     }
@@ -160,19 +165,26 @@ mod tests {
     #[tokio::test]
     async fn an_upload_that_goes_up_slowly_ends_in_time_and_is_laid_to_who_was_waited_for() {
         let began = Instant::now();
-        let (taking, late) = waits(|_| Coming::Here(began)).await;
-        assert!(taking >= UPLOAD && late == Overdue::Taking, "{late:?} after {taking:?}");
-        let (sending, late) = waits(|_| Coming::Awaited).await;
-        assert!(sending >= UPLOAD && late == Overdue::Sending, "{late:?} after {sending:?}");
+        let (taking, late) = waits(|_| RequestBodyState::Receiving(began)).await;
+        assert!(taking >= UPLOAD && late == TimeoutKind::UpstreamRead, "{late:?} after {taking:?}");
+        let (sending, late) = waits(|_| RequestBodyState::Awaited).await;
+        assert!(sending >= UPLOAD && late == TimeoutKind::ClientUpload, "{late:?} after {sending:?}");
     }
 
     #[tokio::test]
     async fn what_lies_in_our_own_buffers_does_not_hold_the_key_for_as_long_as_the_upstream_likes() {
-        let over_at =
-            |time| move |now| if now < Duration::from_millis(time) { Coming::Awaited } else { Coming::Over };
+        let over_at = |time| {
+            move |now| {
+                if now < Duration::from_millis(time) {
+                    RequestBodyState::Awaited
+                } else {
+                    RequestBodyState::Complete
+                }
+            }
+        };
         for time in [0, 700] {
             let (waited, late) = waits(over_at(time)).await;
-            assert!(waited >= UPLOAD + LIMIT && late == Overdue::Answer, "{late:?} after {waited:?}");
+            assert!(waited >= UPLOAD + LIMIT && late == TimeoutKind::Response, "{late:?} after {waited:?}");
         }
     }
 }

@@ -2,28 +2,28 @@
 
 use fencegate_http::{
     body::Body,
-    course::{Coming, Exchange},
+    course::{Exchange, RequestBodyState},
     upstream::{
-        gate::{Gate, Why},
-        lend::Lend,
-        pool::NotConnected,
-        speak::NotAnswered,
+        gate::{Gate, ShutReason},
+        lend::Checkout,
+        pool::ConnectError,
+        speak::SendRequestError,
     },
 };
-use fencegate_policies::retry::{self, Again, Cause, Sent};
+use fencegate_policies::retry::{self, BytesSent, FailureKind, RetryDecision};
 use hyper::Request;
 
-use super::once_more::Spare;
+use super::once_more::RetryCopy;
 use crate::{
     metrics::WorkerMetrics,
     refusal::{Reason, Refusal},
 };
 
 /// An attempt that got no answer.
-pub(super) enum Failed {
+pub(super) enum AttemptError {
     /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused`: the connection had
     /// carried other requests before.
-    Again {
+    Retry {
         back: Box<Request<Body>>,
         reused: bool,
     },
@@ -31,83 +31,88 @@ pub(super) enum Failed {
 }
 
 /// What one attempt leaves for the next.
-pub(super) struct Attempt<'a> {
+pub(super) struct SendAttempt<'a> {
     /// A body that is sent while the client still uploads it.
     pub(super) upload: Option<&'a Exchange>,
     /// A copy of the request, if it may be sent twice.
-    pub(super) spare: Option<Spare>,
+    pub(super) spare: Option<RetryCopy>,
 }
 
 /// The exchange broke before its answer.
 pub(super) fn failed(
-    failed: NotAnswered,
-    lend: &mut Lend,
-    Attempt { upload, spare }: Attempt<'_>,
+    failed: SendRequestError,
+    lend: &mut Checkout,
+    SendAttempt { upload, spare }: SendAttempt<'_>,
     metrics: &WorkerMetrics,
-) -> Failed {
+) -> AttemptError {
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
-    lend.gate().shut(if failed.why.is_parse() { Why::Cut } else { Why::Abandoned });
+    lend.gate().shut(if failed.why.is_parse() { ShutReason::Cut } else { ShutReason::Abandoned });
     let silent = lend.pooled().has_died_silently();
     let sent = match lend.gate().written() {
-        0 => Sent::Nothing,
-        _ if silent && spare.is_some() => Sent::Harmless,
-        _ => Sent::Something,
+        0 => BytesSent::Nothing,
+        _ if silent && spare.is_some() => BytesSent::Harmless,
+        _ => BytesSent::Something,
     };
-    let cause = if lend.gate().lost_its_proof() { Cause::ProofLost } else { Cause::Closed };
+    let cause = if lend.gate().lost_its_proof() { FailureKind::ProofLost } else { FailureKind::Closed };
     let detail = format!("{}: {}", lend.endpoint(), failed.why);
     if let Some(reason) = of_the_client(upload, sent) {
-        return Failed::Refused(Refusal::new(reason, detail));
+        return AttemptError::Refused(Refusal::new(reason, detail));
     }
-    if upload.is_some_and(|upload| upload.coming() == Coming::Overdue) {
+    if upload.is_some_and(|upload| upload.coming() == RequestBodyState::Overdue) {
         metrics.upstream_error(&lend.upstream().name, "timeout");
         lend.failed();
-        return Failed::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
+        return AttemptError::Refused(given_up(lend.gate(), Reason::OutcomeLate, detail));
     }
-    metrics.upstream_error(&lend.upstream().name, if sent == Sent::Nothing { "unsent" } else { "broken" });
+    metrics
+        .upstream_error(&lend.upstream().name, if sent == BytesSent::Nothing { "unsent" } else { "broken" });
     let reused = lend.pooled().reused;
-    if cause == Cause::Closed && !(reused && sent != Sent::Something) {
+    if cause == FailureKind::Closed && !(reused && sent != BytesSent::Something) {
         lend.failed();
     }
     // The library gives a request back only if it has not begun to send it. Otherwise its body would go on in the
     // middle.
     let back = match sent {
-        Sent::Harmless => spare.and_then(Spare::request),
-        Sent::Nothing | Sent::Something => failed.back.filter(|_| is_untouched(upload)),
+        BytesSent::Harmless => spare.and_then(RetryCopy::request),
+        BytesSent::Nothing | BytesSent::Something => failed.back.filter(|_| is_untouched(upload)),
     };
     match (retry::again(cause, sent), sent, back) {
-        (Again::FreshConnection | Again::OtherEndpoint, _, Some(back)) => Failed::Again { back, reused },
-        (_, Sent::Something | Sent::Harmless, _) => {
-            Failed::Refused(Refusal::new(Reason::OutcomeUnknown, detail))
+        (RetryDecision::FreshConnection | RetryDecision::NextEndpoint, _, Some(back)) => {
+            AttemptError::Retry { back, reused }
         }
-        (_, Sent::Nothing, _) if cause == Cause::ProofLost => {
-            Failed::Refused(Refusal::new(Reason::Suspended, detail))
+        (_, BytesSent::Something | BytesSent::Harmless, _) => {
+            AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, detail))
         }
-        (_, Sent::Nothing, _) => Failed::Refused(Refusal::new(Reason::UpstreamConnect, detail)),
+        (_, BytesSent::Nothing, _) if cause == FailureKind::ProofLost => {
+            AttemptError::Refused(Refusal::new(Reason::Suspended, detail))
+        }
+        (_, BytesSent::Nothing, _) => AttemptError::Refused(Refusal::new(Reason::UpstreamConnect, detail)),
     }
 }
 
 /// The reason, if the client's body broke off or was late. A slow client must not look like a sick endpoint.
-fn of_the_client(upload: Option<&Exchange>, sent: Sent) -> Option<Reason> {
+fn of_the_client(upload: Option<&Exchange>, sent: BytesSent) -> Option<Reason> {
     let upload = upload?;
     match (upload.coming(), sent) {
-        (Coming::Broken, Sent::Nothing) => Some(Reason::Malformed),
-        (Coming::Broken, Sent::Something) => Some(Reason::BodyBroken),
+        (RequestBodyState::Broken, BytesSent::Nothing) => Some(Reason::Malformed),
+        (RequestBodyState::Broken, BytesSent::Something) => Some(Reason::BodyBroken),
         // The body was here, and the upstream was too slow to read it.
-        (Coming::Overdue, _) if !upload.stalled.get() => None,
-        (Coming::Overdue, Sent::Nothing) => Some(Reason::SlowRequest),
-        (Coming::Overdue, Sent::Something) => Some(Reason::OutcomeLate),
+        (RequestBodyState::Overdue, _) if !upload.stalled.get() => None,
+        (RequestBodyState::Overdue, BytesSent::Nothing) => Some(Reason::SlowRequest),
+        (RequestBodyState::Overdue, BytesSent::Something) => Some(Reason::OutcomeLate),
         _ => None,
     }
 }
 
 /// Nothing of the body was read for this attempt, so the next attempt can have it.
 fn is_untouched(upload: Option<&Exchange>) -> bool {
-    upload.is_none_or(|upload| matches!(upload.coming(), Coming::Untouched | Coming::HeldBack))
+    upload.is_none_or(|upload| {
+        matches!(upload.coming(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
+    })
 }
 
 /// A refusal before an answer. What was written decides whether the outcome is known.
 pub(super) fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
-    gate.shut(Why::Cut);
+    gate.shut(ShutReason::Cut);
     match gate.written() {
         0 if reason == Reason::OutcomeUnknown => Refusal::new(Reason::Suspended, detail),
         0 => Refusal::new(Reason::UpstreamConnect, format!("not a byte could be written; {detail}")),
@@ -116,9 +121,9 @@ pub(super) fn given_up(gate: &Gate, reason: Reason, detail: String) -> Refusal {
 }
 
 /// The label of a metric.
-pub(super) fn not_connected_kind(error: &NotConnected) -> &'static str {
+pub(super) fn not_connected_kind(error: &ConnectError) -> &'static str {
     match error {
-        NotConnected::Full => "full",
-        NotConnected::Io { .. } | NotConnected::Distrusted { .. } | NotConnected::Everywhere => "connect",
+        ConnectError::LimitReached => "full",
+        ConnectError::Io { .. } | ConnectError::Distrusted { .. } | ConnectError::Exhausted => "connect",
     }
 }

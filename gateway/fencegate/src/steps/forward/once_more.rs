@@ -1,7 +1,7 @@
 //! Which requests may be sent a second time although the first may have arrived: requests without a lock that by
 //! their own definition change nothing (RFC 9110, 9.2.1 and 9.2.2).
 
-use fencegate_http::{body::Body, upstream::speak::TakesTrailers};
+use fencegate_http::{body::Body, upstream::speak::AcceptsTrailers};
 use hyper::{
     Method, Request, Version,
     body::Body as _,
@@ -12,7 +12,7 @@ use crate::steps::route::overridden;
 
 /// The head of a request that may be sent again, as one text. Most spares are never used, and a copy of all fields
 /// would be costly for each request.
-pub(super) struct Spare {
+pub(super) struct RetryCopy {
     method: Method,
     takes_trailers: bool,
     /// The target and all fields, each with its end of line, which none of them can contain.
@@ -25,13 +25,13 @@ pub(super) struct Spare {
 ///
 /// `known`: whether a field overrides the method or the path, where somebody has looked. A GET with such a field changes
 /// something, if the service obeys that field.
-pub(super) fn once_more(http: &Request<Body>, known: Option<bool>) -> Option<Spare> {
+pub(super) fn once_more(http: &Request<Body>, known: Option<bool>) -> Option<RetryCopy> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
     let overridden = known.unwrap_or_else(|| overridden(http.headers()).is_some());
     if !safe || overridden || !http.body().is_end_stream() {
         return None;
     }
-    let mut lines = Vec::with_capacity(USUAL);
+    let mut lines = Vec::with_capacity(TYPICAL_HEAD_LEN);
     lines.extend_from_slice(http.uri().path_and_query()?.as_str().as_bytes());
     lines.push(b'\n');
     for (name, value) in http.headers() {
@@ -40,14 +40,14 @@ pub(super) fn once_more(http: &Request<Body>, known: Option<bool>) -> Option<Spa
         lines.extend_from_slice(value.as_bytes());
         lines.push(b'\n');
     }
-    let takes_trailers = http.extensions().get::<TakesTrailers>().is_some();
-    Some(Spare { method: http.method().clone(), takes_trailers, lines })
+    let takes_trailers = http.extensions().get::<AcceptsTrailers>().is_some();
+    Some(RetryCopy { method: http.method().clone(), takes_trailers, lines })
 }
 
 /// The usual size of a head in bytes.
-const USUAL: usize = 1000;
+const TYPICAL_HEAD_LEN: usize = 1000;
 
-impl Spare {
+impl RetryCopy {
     /// `None` would be a mistake of ours: the target and the fields were valid before.
     pub(super) fn request(self) -> Option<Box<Request<Body>>> {
         let mut lines = self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
@@ -61,7 +61,7 @@ impl Spare {
             request.headers_mut().append(name, HeaderValue::from_bytes(&line[colon + 1..]).ok()?);
         }
         if self.takes_trailers {
-            request.extensions_mut().insert(TakesTrailers);
+            request.extensions_mut().insert(AcceptsTrailers);
         }
         Some(Box::new(request))
     }
@@ -83,7 +83,7 @@ mod tests {
             ("DELETE", "", false),
             ("get", "", false),
         ] {
-            let request = Request::builder().method(method).uri("/a?b").extension(TakesTrailers);
+            let request = Request::builder().method(method).uri("/a?b").extension(AcceptsTrailers);
             let odd = HeaderValue::from_bytes(b"a:b \xff\t").expect("a value");
             let request = request.header("x-a", "1").header("x-a", "").header("x-odd", odd);
             let request = request.body(Body::whole(body.into())).expect("a request");
@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(copy.is_some(), may, "{method} {body:?}");
             if let Some(copy) = copy {
                 let copy = copy.request().expect("as it was");
-                assert!(copy.extensions().get::<TakesTrailers>().is_some());
+                assert!(copy.extensions().get::<AcceptsTrailers>().is_some());
                 assert_eq!((copy.method(), copy.uri()), (request.method(), request.uri()));
                 assert_eq!(copy.headers(), request.headers());
             }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_http::{
     body::{Body, Reply, Trailers, fields},
-    course::interim::Saying,
-    upstream::{lend::Lend, lent},
+    course::interim::InformationalSender,
+    upstream::{lend::Checkout, lent},
 };
 use fencegate_policies::plan::ReservedFields;
 use hyper::{
@@ -16,17 +16,17 @@ use hyper::{
 };
 use tracing::warn;
 
-use super::verdict::Account;
-use crate::{headers::FENCING_REFUSAL, notes::Planned};
+use super::verdict::GuardReport;
+use crate::{headers::FENCING_REFUSAL, notes::PlanHandle};
 
 /// An answer of the upstream whose head is here.
-pub(super) struct AnswerHead<'a> {
+pub(super) struct UpstreamResponse<'a> {
     pub(super) response: Response<Incoming>,
-    pub(super) lend: Lend,
-    pub(super) plan: &'a Planned,
+    pub(super) lend: Checkout,
+    pub(super) plan: &'a PlanHandle,
 }
 
-impl AnswerHead<'_> {
+impl UpstreamResponse<'_> {
     /// `fenced`: the reader of the whole answer gives the connection back.
     pub(super) fn reply(self, fenced: bool) -> Reply {
         let Self { response, mut lend, plan } = self;
@@ -59,7 +59,11 @@ impl AnswerHead<'_> {
 
 /// Passes interim answers of the upstream to the client (RFC 9110, 15.2), without the fields that only the gateway
 /// may write. A 100 Continue is not passed on: the gateway has answered that itself.
-pub(super) fn pass_interims(http: &mut Request<Body>, saying: Saying, ours: Arc<ReservedFields>) {
+pub(super) fn pass_interims(
+    http: &mut Request<Body>,
+    saying: InformationalSender,
+    ours: Arc<ReservedFields>,
+) {
     on_informational(http, move |answer| {
         if answer.status() == StatusCode::CONTINUE {
             return;
@@ -128,7 +132,7 @@ pub(super) fn refused_expired(status: StatusCode, headers: &HeaderMap) -> bool {
 
 /// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
 /// report.
-pub(super) fn judge_endpoint(lend: &Lend, response: &Response<Incoming>) {
+pub(super) fn judge_endpoint(lend: &Checkout, response: &Response<Incoming>) {
     let sick = matches!(response.status().as_u16(), 502..=504);
-    if sick && !Account::read(response.headers()).is_of_a_guard() { lend.failed() } else { lend.worked() }
+    if sick && !GuardReport::read(response.headers()).is_of_a_guard() { lend.failed() } else { lend.worked() }
 }

@@ -7,11 +7,11 @@ use fencegate_lock::tenures::tenure::Dispatch;
 use fencegate_policies::{
     key::{ResourceKey, listed},
     not_after::NotAfter,
-    plan::{Level, Mode, TokenFields, Upstream},
+    plan::{FencingLevel, Mode, TokenFields, Upstream},
     token::Token,
 };
 use fencegate_process::{
-    clock::{Boot, Clock},
+    clock::{BootInstant, Clock},
     failpoint,
 };
 use hyper::{
@@ -20,20 +20,20 @@ use hyper::{
 };
 
 use crate::{
-    dispatch_span::Span,
+    dispatch_span::DispatchWindow,
     headers::{FENCING_HOPS, FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_NUMBER, FENCING_TOKEN},
     refusal::{Reason, Refusal},
-    steps::{claim::present, permitted::Right},
+    steps::{claim::present, permitted::DispatchPermit},
 };
 
 /// Each new connection gets a new dispatch, with the next G. Returns with it the moment after which it must not be
 /// begun: the end of its permission as known now, or `response_timeout` from now, when nobody waits for it any more.
 pub(super) fn stamp(
     headers: &mut HeaderMap,
-    hold: &impl Right,
+    hold: &impl DispatchPermit,
     upstream: &Upstream,
     clock: &dyn Clock,
-) -> Result<(Dispatch, Boot), Refusal> {
+) -> Result<(Dispatch, BootInstant), Refusal> {
     let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
     let dispatch = hold.dispatch().ok_or_else(no_token)?;
     claim(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
@@ -41,8 +41,8 @@ pub(super) fn stamp(
     let longest = now + upstream.response_timeout;
     let deadline = dispatch.evidence.deadline().min(longest);
     let said = if failpoint::is_off("rule_not_after") { longest } else { deadline };
-    let is_signed = upstream.fencing == Level::Guard;
-    let span = Span { not_after: clock.not_after(said), left: deadline.since(now), is_signed };
+    let is_signed = upstream.fencing == FencingLevel::Guard;
+    let span = DispatchWindow { not_after: clock.not_after(said), left: deadline.since(now), is_signed };
     let not_after = hold.stamp(dispatch.token, headers, span);
     headers.insert(FENCING_NOT_AFTER, written(&not_after));
     Ok((dispatch, deadline))
@@ -60,8 +60,8 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
     let value = |text: &[u8]| HeaderValue::from_bytes(text).expect("tokens and keys are visible ASCII");
     // A guard reads the fields by their standard names, whatever the service behind the guard calls them.
     let fields = match upstream.fencing {
-        Level::Guard => &TokenFields::default(),
-        Level::None | Level::Delay(_) | Level::Upstream => &upstream.fields,
+        FencingLevel::Guard => &TokenFields::default(),
+        FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => &upstream.fields,
     };
     headers.insert(named(&fields.token, FENCING_TOKEN), value(&token.text()));
     headers.insert(named(&fields.number, FENCING_NUMBER), HeaderValue::from(token.number()));
@@ -73,7 +73,7 @@ pub fn claim(headers: &mut HeaderMap, token: Token, keys: &[ResourceKey], mode: 
         },
     );
     headers.insert(FENCING_MODE, HeaderValue::from_static(mode.word()));
-    if upstream.fencing == Level::Guard {
+    if upstream.fencing == FencingLevel::Guard {
         headers.insert(FENCING_HOPS, HeaderValue::from(present::hops(headers)));
     }
 }

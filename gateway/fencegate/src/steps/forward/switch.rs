@@ -4,31 +4,31 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_http::{
     body::{Body, Reply, fields},
-    parting::Switched,
+    parting::UpgradedIo,
     upstream::{
-        lend::Lend,
-        tunnel::{Bounds, Tunnel},
+        lend::Checkout,
+        tunnel::{Tunnel, TunnelTimeouts},
     },
 };
 use fencegate_policies::plan::Plan;
-use fencegate_process::clock::{Permission, SharedClock};
+use fencegate_process::clock::{SendPermission, SharedClock};
 use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{metrics::WorkerMetrics, notes::Notes, steps::upgrade::AskedUpgrade};
+use crate::{metrics::WorkerMetrics, notes::RequestContext, steps::upgrade::RequestedUpgrade};
 
 /// A tunnel without a lock ends only when it is idle.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The protocol that an upstream was asked for, and the source of its stream.
-pub(super) struct Switch {
-    pub(super) asked: AskedUpgrade,
-    pub(super) stream: oneshot::Receiver<Switched>,
+pub(super) struct PendingUpgrade {
+    pub(super) asked: RequestedUpgrade,
+    pub(super) stream: oneshot::Receiver<UpgradedIo>,
 }
 
 /// The surroundings of a tunnel.
-pub(super) struct Around<'a> {
+pub(super) struct TunnelContext<'a> {
     pub(super) clock: &'a SharedClock,
     pub(super) metrics: &'a WorkerMetrics,
     /// The tunnels of unfenced requests.
@@ -36,16 +36,16 @@ pub(super) struct Around<'a> {
     pub(super) drain: &'a CancellationToken,
 }
 
-impl Switch {
+impl PendingUpgrade {
     /// Makes the tunnel. Under a dispatch, whoever keeps the key runs it.
     pub(super) fn tunnel(
         self,
-        around: &Around<'_>,
+        around: &TunnelContext<'_>,
         answer: Response<Incoming>,
-        (lend, permission): (Lend, Option<Arc<dyn Permission>>),
-        (plan, notes): (&Plan, &Notes),
+        (lend, permission): (Checkout, Option<Arc<dyn SendPermission>>),
+        (plan, notes): (&Plan, &RequestContext),
     ) -> Reply {
-        let bounds = Bounds {
+        let bounds = TunnelTimeouts {
             idle: lend.upstream().tunnel_idle,
             farewell: lend.upstream().response_timeout,
             drain: plan.listener.timeouts.drain / 2,

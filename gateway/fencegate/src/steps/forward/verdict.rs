@@ -4,20 +4,20 @@ use hyper::{HeaderMap, StatusCode};
 
 use crate::{
     headers::{FENCING_OUTCOME, FENCING_REFUSAL},
-    notes::Replayed,
-    refusal::{Hearers, Outcome, Reason, Refusal},
+    notes::ReplayExtent,
+    refusal::{Audience, Outcome, Reason, Refusal},
 };
 
 /// The guard's report about one dispatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Account {
+pub(super) struct GuardReport {
     /// `None` where the answer has no report, so no guard has seen it.
     outcome: Option<Outcome>,
     reason: Option<Reason>,
     /// The guard's own reason for refusing. This request was then not let in.
     refusal: Option<Reason>,
     reference: Option<String>,
-    pub(super) replayed: Option<Replayed>,
+    pub(super) replayed: Option<ReplayExtent>,
     /// The reason for which the guard would have refused, if it did more than observe.
     pub(super) observed: Option<Reason>,
     /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a proxy
@@ -27,7 +27,7 @@ pub(super) struct Account {
     pub(super) hop_seen: bool,
 }
 
-impl Account {
+impl GuardReport {
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let mut parts = text(FENCING_OUTCOME).unwrap_or_default().split(';').map(str::trim);
@@ -44,9 +44,9 @@ impl Account {
             refusal: text(FENCING_REFUSAL).and_then(Reason::parse),
             reference: parameter("ref").map(str::to_owned),
             replayed: (word == Outcome::Replayed.word()).then_some(if omitted {
-                Replayed::WithoutBody
+                ReplayExtent::WithoutBody
             } else {
-                Replayed::Whole
+                ReplayExtent::Whole
             }),
             observed: parameter("observe").and_then(Reason::parse),
             hop_seen: parameter("hop") == Some("seen"),
@@ -126,7 +126,7 @@ impl Account {
             }
             // The reason is about the resource and not about this tenure. A later attempt may be let in, and clients
             // know the reason.
-            _ if word.is_of_a_guard() && word.hearers() == Hearers::Clients => Refusal::new(word, detail),
+            _ if word.is_of_a_guard() && word.hearers() == Audience::Clients => Refusal::new(word, detail),
             // The reason is about the token or the ticket, so this tenure will never be let in.
             _ => Refusal::new(Reason::Guard, detail).retiring(),
         }
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    fn account(outcome: &'static str, refusal: &'static str) -> Account {
+    fn account(outcome: &'static str, refusal: &'static str) -> GuardReport {
         let mut headers = HeaderMap::new();
         if !outcome.is_empty() {
             headers.insert(FENCING_OUTCOME, HeaderValue::from_static(outcome));
@@ -152,7 +152,7 @@ mod tests {
         if !refusal.is_empty() {
             headers.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
         }
-        Account::read(&headers)
+        GuardReport::read(&headers)
     }
 
     #[track_caller]

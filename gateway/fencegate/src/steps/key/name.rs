@@ -1,30 +1,30 @@
 //! The name of an operation between gateway and guard: hashes, so that no store holds the names that clients use.
 
 use aws_lc_rs::digest::{Context, SHA256};
-use fencegate_http::peer::Identity;
+use fencegate_http::peer::ClientIdentity;
 use fencegate_policies::{
     operation::{Fingerprint, Operation, OperationId},
-    plan::{self, Once, is_credential, plain},
+    plan::{self, OnceRule, is_credential, plain},
 };
 use hyper::{HeaderMap, header::COOKIE};
 
 /// The parts that two requests with one name must have in common.
 #[derive(Debug, Clone, Copy)]
-pub struct Content<'a> {
+pub struct FingerprintInput<'a> {
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
     pub body: &'a [u8],
     /// Who asks, where nothing else tells clients apart.
-    pub credentials: &'a Credentials,
+    pub credentials: &'a ClientCredentials,
 }
 
 /// What a client proves itself by. Where operations have no principal, only the client that has begun one is told what
 /// came of it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Credentials(Vec<Vec<u8>>);
+pub struct ClientCredentials(Vec<Vec<u8>>);
 
-impl Credentials {
+impl ClientCredentials {
     /// `certificate`: see [`certificate`].
     pub fn of(headers: &HeaderMap, certificate: Option<&str>) -> Self {
         let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
@@ -44,16 +44,21 @@ impl Credentials {
 }
 
 /// The digest of the identity in a client's certificate. A renewed certificate has the same.
-pub fn certificate(identity: &Identity) -> String {
-    let Identity { subject, common_names, names, fingerprint: _ } = identity;
+pub fn certificate(identity: &ClientIdentity) -> String {
+    let ClientIdentity { subject, common_names, names, fingerprint: _ } = identity;
     let parts = [subject].into_iter().chain(common_names).chain(names);
     OperationId::of(hash(parts.map(String::as_bytes))).to_string()
 }
 
 /// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. In an
 /// earlier build it was, so operations are also looked up under the identity of that build.
-pub fn operation(upstream: &str, once: &Once, named: &plan::OperationName, wanted: Content<'_>) -> Operation {
-    let Content { method, target, body, credentials } = wanted;
+pub fn operation(
+    upstream: &str,
+    once: &OnceRule,
+    named: &plan::OperationName,
+    wanted: FingerprintInput<'_>,
+) -> Operation {
+    let FingerprintInput { method, target, body, credentials } = wanted;
     let parts = [method.as_bytes(), target.as_bytes(), body].into_iter();
     let parts = parts.chain(credentials.0.iter().map(Vec::as_slice));
     Operation {
@@ -98,24 +103,25 @@ mod tests {
         plan::OperationName { name: name.into(), principal: principal.into() }
     }
 
-    fn once(scope: &str) -> Once {
+    fn once(scope: &str) -> OnceRule {
         let plan =
             file::load(include_str!("../../../../../policies/tests/complete.yaml")).plan.expect("sound");
         let routes = plan.serving.routes.routes();
         let once = routes.iter().find_map(|route| route.fence.as_ref()?.once.clone()).expect("one");
-        Once { scope: scope.into(), ..once }
+        OnceRule { scope: scope.into(), ..once }
     }
 
-    const NOBODY: &Credentials = &Credentials(Vec::new());
-    const WANTED: Content<'_> = Content { method: "POST", target: "/a", body: b"{}", credentials: NOBODY };
+    const NOBODY: &ClientCredentials = &ClientCredentials(Vec::new());
+    const WANTED: FingerprintInput<'_> =
+        FingerprintInput { method: "POST", target: "/a", body: b"{}", credentials: NOBODY };
 
-    fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> Credentials {
+    fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> ClientCredentials {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             headers.append(name, HeaderValue::from_str(value).expect("a value"));
         }
-        Credentials::of(&headers, certificate)
+        ClientCredentials::of(&headers, certificate)
     }
 
     #[test]
@@ -143,12 +149,12 @@ mod tests {
     fn the_fingerprint_is_that_of_the_request() {
         let of = |wanted| operation("u", &once(""), &named("n", "p"), wanted).fingerprint;
         let same = of(WANTED);
-        assert_eq!(of(Content { ..WANTED }), same);
+        assert_eq!(of(FingerprintInput { ..WANTED }), same);
         for other in [
-            Content { method: "PUT", ..WANTED },
-            Content { target: "/a?b", ..WANTED },
-            Content { body: b"{ }", ..WANTED },
-            Content { credentials: &shown(&[("authorization", "Bearer a")], None), ..WANTED },
+            FingerprintInput { method: "PUT", ..WANTED },
+            FingerprintInput { target: "/a?b", ..WANTED },
+            FingerprintInput { body: b"{ }", ..WANTED },
+            FingerprintInput { credentials: &shown(&[("authorization", "Bearer a")], None), ..WANTED },
         ] {
             assert_ne!(of(other), same);
         }
@@ -156,8 +162,8 @@ mod tests {
 
     #[test]
     fn whoever_proves_another_identity_makes_another_request() {
-        let fingerprint = |credentials: &Credentials| {
-            operation("u", &once(""), &named("n", ""), Content { credentials, ..WANTED }).fingerprint
+        let fingerprint = |credentials: &ClientCredentials| {
+            operation("u", &once(""), &named("n", ""), FingerprintInput { credentials, ..WANTED }).fingerprint
         };
         let all = [
             shown(&[], None),
@@ -183,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_renewed_certificate_is_the_same_identity() {
-        let identity = |subject: &str, names: &[&str], fingerprint: &str| Identity {
+        let identity = |subject: &str, names: &[&str], fingerprint: &str| ClientIdentity {
             subject: subject.into(),
             common_names: Vec::new(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),

@@ -13,40 +13,40 @@ upstreams: {ledger: {endpoints: ["http://127.0.0.1:8000"], fencing: guard, direc
 routes: [{name: pay, upstream: ledger, match: {path: "/{id}"}, fence: {key: "{path.id}"}}]
 "#;
 
-struct Met {
-    guards: Guards,
+struct Fixture {
+    guards: GuardRegistry,
     upstream: Upstream,
     address: Arc<Address>,
 }
 
-impl Met {
+impl Fixture {
     fn new() -> Self {
         let upstream = load(POLICY).plan.expect("sound").serving.upstreams.remove(0);
         let address = Address::new(
             "127.0.0.1:8000".parse::<SocketAddr>().expect("an address"),
             "127.0.0.1:8000".into(),
         );
-        Self { guards: Guards::new(Arc::default()), upstream, address }
+        Self { guards: GuardRegistry::new(Arc::default()), upstream, address }
     }
 
     fn says(
         &self,
-        asking: Asking,
+        asking: IdentityCheck,
         (store, instance): (&str, &str),
         highest: u64,
-    ) -> Result<Arc<str>, Distrust> {
+    ) -> Result<Arc<str>, GuardIdentityError> {
         self.says_at(&self.address, asking, (store, instance), highest)
     }
 
     fn says_at(
         &self,
         address: &Arc<Address>,
-        asking: Asking,
+        asking: IdentityCheck,
         (store, instance): (&str, &str),
         highest: u64,
-    ) -> Result<Arc<str>, Distrust> {
+    ) -> Result<Arc<str>, GuardIdentityError> {
         let announced = announced((store, instance), highest);
-        self.guards.meet(&self.upstream, address, &announced, asking, Boot::from_nanos(0))
+        self.guards.meet(&self.upstream, address, &announced, asking, BootInstant::from_nanos(0))
     }
 
     /// One of several guards that share a store.
@@ -55,11 +55,11 @@ impl Met {
         address: &Arc<Address>,
         (instance, database): (&str, &str),
         highest: u64,
-    ) -> Result<Arc<str>, Distrust> {
+    ) -> Result<Arc<str>, GuardIdentityError> {
         let alone = announced(("s", instance), highest);
         let announced = Announcement { shared: Some(database.into()), ..alone };
         let asking = self.guards.ask(&self.upstream);
-        self.guards.meet(&self.upstream, address, &announced, asking, Boot::from_nanos(0))
+        self.guards.meet(&self.upstream, address, &announced, asking, BootInstant::from_nanos(0))
     }
 
     /// Another address of the same name.
@@ -67,7 +67,7 @@ impl Met {
         Address::new("127.0.0.2:8000".parse::<SocketAddr>().expect("an address"), self.address.name.clone())
     }
 
-    fn at(&self, address: &Arc<Address>, guard: (&str, &str)) -> Result<Arc<str>, Distrust> {
+    fn at(&self, address: &Arc<Address>, guard: (&str, &str)) -> Result<Arc<str>, GuardIdentityError> {
         self.says_at(address, self.guards.ask(&self.upstream), guard, 20)
     }
 
@@ -77,7 +77,7 @@ impl Met {
 
     fn let_in(&self, instance: &str, epoch: u64) {
         let guard = (&*self.address, &instance.into());
-        self.guards.let_in(&self.upstream, guard, epoch, Boot::from_nanos(0));
+        self.guards.let_in(&self.upstream, guard, epoch, BootInstant::from_nanos(0));
     }
 }
 
@@ -99,7 +99,7 @@ fn announced((store, instance): (&str, &str), highest: u64) -> Announcement {
 
 #[test]
 fn guards_that_share_a_store_are_believed_beside_each_other_wherever_they_answer() {
-    let met = Met::new();
+    let met = Fixture::new();
     let beside = met.beside();
     let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
     for (address, instance) in
@@ -113,46 +113,46 @@ fn guards_that_share_a_store_are_believed_beside_each_other_wherever_they_answer
 
 #[test]
 fn what_one_of_several_guards_has_let_in_the_others_have_to_know() {
-    let met = Met::new();
+    let met = Fixture::new();
     let both = met.shares(&met.address, ("one", "d"), 20).expect("the first");
     met.let_in(&both, 30);
-    let behind = Distrust::RolledBack { announced: 20, known: 30 };
+    let behind = GuardIdentityError::RolledBack { announced: 20, known: 30 };
     assert_eq!(met.shares(&met.beside(), ("two", "d"), 20), Err(behind));
     assert_eq!(met.shares(&met.beside(), ("two", "d"), 30), Ok(both));
 }
 
 #[test]
 fn one_store_in_two_databases_is_a_copy_and_neither_is_sent_anything() {
-    let met = Met::new();
+    let met = Fixture::new();
     met.shares(&met.address, ("one", "d"), 20).expect("the first");
-    assert_eq!(met.shares(&met.beside(), ("two", "e"), 20), Err(Distrust::Split));
+    assert_eq!(met.shares(&met.beside(), ("two", "e"), 20), Err(GuardIdentityError::Split));
     // The first guard comes back from another database.
     assert!(met.shares(&met.address, ("one", "e"), 20).is_ok());
     // A guard that is alone with its store does not belong to guards that share one, even if the stores have one
     // name.
-    assert_eq!(met.at(&met.beside(), ("s", "three")), Err(Distrust::Split));
+    assert_eq!(met.at(&met.beside(), ("s", "three")), Err(GuardIdentityError::Split));
 }
 
 #[test]
 fn what_a_guard_lets_in_while_its_announcement_is_on_its_way_does_not_tell_against_it() {
-    let met = Met::new();
+    let met = Fixture::new();
     let asking = met.guards.ask(&met.upstream);
     assert!(met.says(asking, ("s", "one"), 20).is_ok());
     let slow = met.guards.ask(&met.upstream);
     met.let_in("one", 30);
     assert!(met.says(slow, ("s", "one"), 20).is_ok(), "it has answered before");
     let later = met.guards.ask(&met.upstream);
-    let older = Err(Distrust::RolledBack { announced: 20, known: 30 });
+    let older = Err(GuardIdentityError::RolledBack { announced: 20, known: 30 });
     assert_eq!(met.says(later, ("s", "one"), 20), older);
 }
 
 #[test]
 fn what_one_store_has_let_in_the_next_one_has_to_know_whatever_its_name() {
-    let met = Met::new();
+    let met = Fixture::new();
     assert!(met.says(met.guards.ask(&met.upstream), ("s", "one"), 20).is_ok());
     let slow = met.guards.ask(&met.upstream);
     met.let_in("one", 30);
-    let older = Err(Distrust::RolledBack { announced: 29, known: 30 });
+    let older = Err(GuardIdentityError::RolledBack { announced: 29, known: 30 });
     assert_eq!(
         met.says(slow, ("other", "two"), 29),
         older,
@@ -163,19 +163,22 @@ fn what_one_store_has_let_in_the_next_one_has_to_know_whatever_its_name() {
 
 #[test]
 fn a_connection_is_believed_while_its_process_is_the_one_that_answers() {
-    let met = Met::new();
+    let met = Fixture::new();
     let one = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20).expect("believed");
     assert!(met.is_believed(&met.address, &one));
     let two = met.says(met.guards.ask(&met.upstream), ("s", "two"), 20).expect("believed");
     assert!(!met.is_believed(&met.address, &one) && met.is_believed(&met.address, &two));
-    assert_eq!(met.says(met.guards.ask(&met.upstream), ("s", "one"), 20), Err(Distrust::Several));
+    assert_eq!(
+        met.says(met.guards.ask(&met.upstream), ("s", "one"), 20),
+        Err(GuardIdentityError::MultipleProcesses)
+    );
     assert!(!met.is_believed(&met.address, &two));
 }
 
 /// A TLS name or a host name can lead to a different guard at the same address.
 #[test]
 fn two_names_at_one_address_lead_to_two_guards() {
-    let one = Met::new();
+    let one = Fixture::new();
     let socket = one.address.socket.clone();
     let at = |name: &str| Address::new(socket.clone(), name.into());
     let mut met = one;
@@ -193,30 +196,32 @@ fn two_names_at_one_address_lead_to_two_guards() {
     let said = met.says(met.guards.ask(&met.upstream), ("s", "one"), 20);
     assert!(said.is_ok(), "it is new there");
     let said = met.says(met.guards.ask(&met.upstream), ("t", "two"), 20);
-    assert_eq!(said, Err(Distrust::Several));
+    assert_eq!(said, Err(GuardIdentityError::MultipleProcesses));
 }
 
 #[test]
 fn an_address_where_nobody_answers_any_more_contradicts_nobody_and_one_where_somebody_does_is_heard_again() {
-    let met = Met::new();
+    let met = Fixture::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok() && met.at(&beside, ("s", "one")).is_ok());
-    assert_eq!(met.guards.due(&met.upstream, &here), Due::Not, "they agree");
+    assert_eq!(met.guards.due(&met.upstream, &here), CheckDue::NotDue, "they agree");
     // The guard at `here` was restarted, and the announcement of the other address is out of date.
-    assert_eq!(met.at(&here, ("s", "two")), Err(Distrust::Split));
-    assert!([&here, &beside].iter().all(|address| met.guards.due(&met.upstream, address) == Due::Before));
+    assert_eq!(met.at(&here, ("s", "two")), Err(GuardIdentityError::Split));
+    assert!(
+        [&here, &beside].iter().all(|address| met.guards.due(&met.upstream, address) == CheckDue::Before)
+    );
     met.guards.lost(&met.upstream, &beside, met.guards.attempt());
     assert!(met.at(&here, ("s", "two")).is_ok() && met.is_believed(&here, "two"));
-    assert_eq!(met.guards.due(&met.upstream, &beside), Due::Not, "who connects there is told");
+    assert_eq!(met.guards.due(&met.upstream, &beside), CheckDue::NotDue, "who connects there is told");
     // Another guard comes up at the other address.
-    assert_eq!(met.at(&beside, ("t", "three")), Err(Distrust::Split));
+    assert_eq!(met.at(&beside, ("t", "three")), Err(GuardIdentityError::Split));
     assert!(!met.is_believed(&here, "two") && !met.is_believed(&beside, "three"));
 }
 
 /// A guard whose address cannot be reached for a moment may be at work as ever.
 #[test]
 fn a_connection_to_a_guard_that_was_given_up_is_not_used_beside_another_one() {
-    let met = Met::new();
+    let met = Fixture::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok());
     met.guards.lost(&met.upstream, &here, met.guards.attempt());
@@ -227,20 +232,20 @@ fn a_connection_to_a_guard_that_was_given_up_is_not_used_beside_another_one() {
 
 #[test]
 fn an_attempt_in_vain_does_not_hide_who_has_announced_itself_meanwhile() {
-    let met = Met::new();
+    let met = Fixture::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok());
     let slow = met.guards.attempt();
-    assert_eq!(met.at(&beside, ("t", "two")), Err(Distrust::Split));
+    assert_eq!(met.at(&beside, ("t", "two")), Err(GuardIdentityError::Split));
     met.guards.lost(&met.upstream, &beside, slow);
-    assert_eq!(met.guards.agree(&met.upstream), Err(Distrust::Split));
+    assert_eq!(met.guards.agree(&met.upstream), Err(GuardIdentityError::Split));
     met.guards.lost(&met.upstream, &beside, met.guards.attempt());
     assert_eq!(met.guards.agree(&met.upstream), Ok(()));
 }
 
 #[test]
 fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
-    let met = Met::new();
+    let met = Fixture::new();
     let elsewhere =
         Address::new("127.0.0.3:8000".parse::<SocketAddr>().expect("an address"), "127.0.0.3:8000".into());
     assert!(met.at(&met.address, ("s", "one")).is_ok());
@@ -250,15 +255,15 @@ fn a_guard_of_another_plan_contradicts_nobody_in_this_one() {
 /// A guard there may serve another gateway, and know nothing of the guard that serves this one.
 #[test]
 fn an_address_where_nobody_was_is_asked_again_by_one_after_a_while() {
-    let met = Met::new();
+    let met = Fixture::new();
     let (here, beside) = (met.address.clone(), met.beside());
     assert!(met.at(&here, ("s", "one")).is_ok());
     met.guards.lost(&met.upstream, &beside, met.guards.attempt());
     let due = |address| met.guards.due(&met.upstream, address);
-    assert_eq!((due(&here), due(&beside)), (Due::Not, Due::Not), "nobody was there just now");
+    assert_eq!((due(&here), due(&beside)), (CheckDue::NotDue, CheckDue::NotDue), "nobody was there just now");
     met.guards.grow_older(met.upstream.sharing.dns.refresh);
-    assert_eq!((due(&here), due(&beside)), (Due::Not, Due::Beside));
-    assert_eq!(due(&beside), Due::Not, "somebody is on the way");
-    assert_eq!(met.at(&beside, ("t", "two")), Err(Distrust::Split));
-    assert_eq!(met.guards.agree(&met.upstream), Err(Distrust::Split));
+    assert_eq!((due(&here), due(&beside)), (CheckDue::NotDue, CheckDue::Background));
+    assert_eq!(due(&beside), CheckDue::NotDue, "somebody is on the way");
+    assert_eq!(met.at(&beside, ("t", "two")), Err(GuardIdentityError::Split));
+    assert_eq!(met.guards.agree(&met.upstream), Err(GuardIdentityError::Split));
 }

@@ -2,20 +2,20 @@
 
 use crate::verify::{
     action::{
-        Expect::{Accepted, SameTenure, Stale},
+        Expectation::{Accepted, SameTenure, Stale},
         crash, write,
     },
-    case::{Case, Group, Need::Restart, Play},
+    case::{Case, CaseGroup, Requirement::Restart, Scenario},
     stamp::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::Crash,
+        group: CaseGroup::Crash,
         name: "after-restart",
         title: "what was let in before a crash is known after it",
         needs: &[Restart],
-        play: Play::Steps(&[
+        play: Scenario::Steps(&[
             write(epoch(6)),
             crash(),
             write(epoch(5)).is(Stale),
@@ -26,11 +26,11 @@ pub(super) const CASES: &[Case] = &[
         mend: "keep the mark in the database that has the effect, and not in memory",
     },
     Case {
-        group: Group::Crash,
+        group: CaseGroup::Crash,
         name: "cut",
         title: "a write that a crash cuts off has its effect and its mark, or neither",
         needs: &[Restart],
-        play: Play::Cut,
+        play: Scenario::CrashMidWrite,
         money: "an effect without its mark is carried out again; a mark without its effect is a payment that is never \
                 made",
         mend: "raise the mark in the transaction that has the effect, and answer after its commit",

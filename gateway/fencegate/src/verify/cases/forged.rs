@@ -3,17 +3,17 @@
 use crate::verify::{
     action::{
         A, B,
-        Expect::{Accepted, Refused, Stale},
+        Expectation::{Accepted, Refused, Stale},
         stamped, write,
     },
     case::{
-        Case, Group,
-        Need::{Numbers, Spelled, Tokens},
-        Play::{Hostile, Steps},
+        Case, CaseGroup,
+        Requirement::{Numbers, Spelled, Tokens},
+        Scenario::{Malformed, Steps},
     },
     stamp::{
         Spelling::{Dot, Underscore},
-        Stamp::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
+        TokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,
     },
 };
@@ -23,7 +23,7 @@ const STRICT: &str = "read the field strictly: exactly `v1-`, 16, 8 and 8 digits
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "no-token",
         title: "a request without a token is refused, for a new key and for a known one",
         needs: &[],
@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "answer 400 where the field is not there: a request without it did not come through the gateway",
     },
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "number-alone",
         title: "the number alone is no token",
         needs: &[Tokens],
@@ -50,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "compare the field that you claim to compare, or claim `--token number`",
     },
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "number-suffices",
         title: "the number alone is enough, and the token alone is not",
         needs: &[Numbers],
@@ -63,11 +63,11 @@ pub(super) const CASES: &[Case] = &[
         mend: "compare `Fencing-Number` and nothing else, or claim `--token field`",
     },
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "number-for-token",
         title: "a number in the place of the token is refused, and a token in the place of the number",
         needs: &[],
-        play: Hostile {
+        play: Malformed {
             token: &["5", "23", "4294967301"],
             number: &["v1-0000000000000017-00000007-00000001"],
         },
@@ -75,11 +75,11 @@ pub(super) const CASES: &[Case] = &[
         mend: STRICT,
     },
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "malformed",
         title: "what is not exactly a token is refused, and leaves no mark",
         needs: &[],
-        play: Hostile {
+        play: Malformed {
             token: &[
                 "",
                 "v1-",
@@ -125,7 +125,7 @@ pub(super) const CASES: &[Case] = &[
         mend: STRICT,
     },
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "twice",
         title: "two tokens in one request are refused, whichever comes first",
         needs: &[],
@@ -142,7 +142,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "ask for all values of the field, and answer 400 unless there is exactly one",
     },
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "look-alike",
         title: "a field that is only spelled like the token is not the token",
         needs: &[Spelled],
@@ -160,7 +160,7 @@ pub(super) const CASES: &[Case] = &[
                `Fencing_Token` is the same variable as `Fencing-Token`",
     },
     Case {
-        group: Group::Forged,
+        group: CaseGroup::Forged,
         name: "stuck",
         title: "after all that was refused, the key goes on with its true mark",
         needs: &[],

@@ -3,13 +3,13 @@
 use crate::verify::{
     action::{
         B,
-        Expect::{Accepted, Expired, Refused},
+        Expectation::{Accepted, Expired, Refused},
         stamped, write,
     },
-    case::{Case, Group, Need::NotAfter as Claimed, Play::Steps},
+    case::{Case, CaseGroup, Requirement::NotAfter as Claimed, Scenario::Steps},
     stamp::{
-        NotAfter::{Late, Text, Twice},
-        Stamp::Until,
+        DeadlineField::{Late, Text, Twice},
+        TokenHeaders::Until,
         epoch,
     },
 };
@@ -19,7 +19,7 @@ const STRICT: &str = "read the field strictly, as `deploy/upstream` has it: one 
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::InTime,
+        group: CaseGroup::InTime,
         name: "late",
         title: "a request after its `Fencing-Not-After` is refused as expired, and leaves no mark",
         needs: &[Claimed],
@@ -35,7 +35,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "put the middleware innermost, where the work begins, and compare before anything is done",
     },
     Case {
-        group: Group::InTime,
+        group: CaseGroup::InTime,
         name: "not-after-malformed",
         title: "a `Fencing-Not-After` that cannot be read is refused, and leaves no mark",
         needs: &[Claimed],
@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
         mend: STRICT,
     },
     Case {
-        group: Group::InTime,
+        group: CaseGroup::InTime,
         name: "not-after-twice",
         title: "two deadlines in one request are refused, also where they are equal",
         needs: &[Claimed],

@@ -2,13 +2,13 @@
 
 use crate::verify::{
     action::{
-        Expect::{Accepted, Done, NotDone, Refused},
+        Expectation::{Accepted, Done, NotDone, Refused},
         question, write,
     },
     case::{
-        Case, Group,
-        Need::{Instances, Probe},
-        Play::OneOperation,
+        Case, CaseGroup,
+        Requirement::{Instances, Probe},
+        Scenario::OneOperation,
     },
     stamp::epoch,
 };
@@ -20,7 +20,7 @@ const TWICE: &str = "a payment lay in a queue while the guard was told that it w
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::Probe,
+        group: CaseGroup::Probe,
         name: "no-is-final",
         title: "what arrives after its operation was said to be not done is refused, unless its token is greater",
         needs: &[Probe],
@@ -33,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
         mend: CLOSE,
     },
     Case {
-        group: Group::Probe,
+        group: CaseGroup::Probe,
         name: "no-is-kept",
         title: "a later question with an older token does not open the name again",
         needs: &[Probe],
@@ -46,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "keep the larger one of the token that is there and the token of the question, and never the last one",
     },
     Case {
-        group: Group::Probe,
+        group: CaseGroup::Probe,
         name: "no-elsewhere",
         title: "what one instance has said to be not done is refused at the others",
         needs: &[Probe, Instances],
@@ -55,7 +55,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "keep the names in the database that has the effect, and not in the memory of an instance",
     },
     Case {
-        group: Group::Probe,
+        group: CaseGroup::Probe,
         name: "repeat-runs",
         title: "a repeat with a greater token runs, and its operation is said to be done afterwards",
         needs: &[Probe],

@@ -3,10 +3,10 @@
 use crate::verify::{
     action::{
         B, C,
-        Expect::{Accepted, SameTenure, Stale},
+        Expectation::{Accepted, SameTenure, Stale},
         read, write,
     },
-    case::{Case, Group, Need::Shared, Play::Steps},
+    case::{Case, CaseGroup, Requirement::Shared, Scenario::Steps},
     stamp::epoch,
 };
 
@@ -15,7 +15,7 @@ const TWO_MARKS: &str = "keep two marks: a write has to be greater than both and
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::Shared,
+        group: CaseGroup::Shared,
         name: "readers",
         title: "readers are let in beside each other, also an older one after a newer one",
         needs: &[Shared],
@@ -30,7 +30,7 @@ pub(super) const CASES: &[Case] = &[
         mend: TWO_MARKS,
     },
     Case {
-        group: Group::Shared,
+        group: CaseGroup::Shared,
         name: "stale-reader",
         title: "a reader that is older than a write is refused",
         needs: &[Shared],
@@ -39,7 +39,7 @@ pub(super) const CASES: &[Case] = &[
         mend: TWO_MARKS,
     },
     Case {
-        group: Group::Shared,
+        group: CaseGroup::Shared,
         name: "writer-behind-reader",
         title: "a write that is older than a read is refused",
         needs: &[Shared],
@@ -55,7 +55,7 @@ pub(super) const CASES: &[Case] = &[
         mend: TWO_MARKS,
     },
     Case {
-        group: Group::Shared,
+        group: CaseGroup::Shared,
         name: "older-reader",
         title: "an older reader does not lower the mark of reads",
         needs: &[Shared],

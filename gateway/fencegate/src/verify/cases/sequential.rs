@@ -4,20 +4,20 @@ use super::mend::UPSERT;
 use crate::verify::{
     action::{
         B,
-        Expect::{Accepted, NotAgain, SameTenure, Stale},
+        Expectation::{Accepted, NotAgain, SameTenure, Stale},
         also, repeat, wait, write,
     },
     case::{
-        Case, Group,
-        Need::{Also, Remember, Tokens},
-        Play::Steps,
+        Case, CaseGroup,
+        Requirement::{OtherWrite, Remember, Tokens},
+        Scenario::Steps,
     },
     stamp::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "first",
         title: "the first token of a new key is let in, and has its effect once",
         needs: &[],
@@ -27,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
                where 401 or 404 is the answer, look at `--header` and `--request`",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "newer",
         title: "a newer token is let in after an older one",
         needs: &[],
@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "compare with `>`, and look whether the row that is compared is that of this key",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "older",
         title: "an older token is refused after a newer one, and goes on being refused",
         needs: &[],
@@ -52,7 +52,7 @@ pub(super) const CASES: &[Case] = &[
         mend: UPSERT,
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "equal",
         title: "the token of the last request is no newer one; an equal number is of the same tenure",
         needs: &[],
@@ -62,7 +62,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "tokens are compared with `>`, never with `>=`; numbers are compared with `>=`, never with `>`",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "duplicate",
         title: "the same request once more, byte by byte, has no second effect",
         needs: &[Tokens],
@@ -71,7 +71,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "tokens are compared with `>`, never with `>=`",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "dispatch",
         title: "a later dispatch of one tenure is let in, and an earlier one is refused by who compares tokens",
         needs: &[],
@@ -86,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "compare the whole token, byte by byte, and not a part of it",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "sequence",
         title: "what is compared is epoch, then sequence, then dispatch",
         needs: &[Tokens],
@@ -100,7 +100,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "compare the whole token, byte by byte, from left to right",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "keys-apart",
         title: "each key has a mark of its own",
         needs: &[],
@@ -114,10 +114,10 @@ pub(super) const CASES: &[Case] = &[
         mend: "keep a row per key; where the key is taken from `Fencing-Key`, look at `--fencing-key`",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "other-request",
         title: "requests of another kind are compared with the same mark of their key",
-        needs: &[Also],
+        needs: &[OtherWrite],
         play: Steps(&[
             write(epoch(5)),
             also(epoch(7)).is(Accepted),
@@ -130,7 +130,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "put every request that works on a key behind the same comparison, with one row per key and not one per route",
     },
     Case {
-        group: Group::Order,
+        group: CaseGroup::Order,
         name: "remembered",
         title: "a mark is still known after a while in which nobody asked for its key",
         needs: &[Remember],

@@ -3,20 +3,20 @@
 use crate::verify::{
     action::{
         A, B, C, D,
-        Expect::{Accepted, Stale},
+        Expectation::{Accepted, Stale},
         write,
     },
     case::{
-        Case, Group,
-        Need::{Several, TwoPlaces},
-        Play::{Crossed, Steps},
+        Case, CaseGroup,
+        Requirement::{Several, TwoPlaces},
+        Scenario::{Crossed, Steps},
     },
     stamp::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::Several,
+        group: CaseGroup::Several,
         name: "one-is-stale",
         title: "a request about two keys is refused if it is stale for one of them, whichever that is",
         needs: &[Several],
@@ -30,7 +30,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "raise the row of each key in `Fencing-Key`, in one transaction, and refuse if one of them does not change",
     },
     Case {
-        group: Group::Several,
+        group: CaseGroup::Several,
         name: "all-or-none",
         title: "where one key refuses, the mark of the other one is not raised",
         needs: &[Several],
@@ -44,7 +44,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "end the transaction with `ROLLBACK` where one row does not change",
     },
     Case {
-        group: Group::Several,
+        group: CaseGroup::Several,
         name: "crossed",
         title: "requests that take the same two keys in opposite order are all answered",
         needs: &[Several, TwoPlaces],

@@ -3,20 +3,20 @@
 use crate::verify::{
     action::{
         B, C,
-        Expect::{Accepted, Stale},
+        Expectation::{Accepted, Stale},
         write,
     },
     case::{
-        Case, Group,
-        Need::Tokens,
-        Play::{Hostile, Steps},
+        Case, CaseGroup,
+        Requirement::Tokens,
+        Scenario::{Malformed, Steps},
     },
     stamp::epoch,
 };
 
 pub(super) const CASES: &[Case] = &[
     Case {
-        group: Group::Width,
+        group: CaseGroup::Width,
         name: "as-text",
         title: "numbers are compared as numbers: 10 is newer than 9",
         needs: &[],
@@ -36,7 +36,7 @@ pub(super) const CASES: &[Case] = &[
                a fixed width",
     },
     Case {
-        group: Group::Width,
+        group: CaseGroup::Width,
         name: "beyond-32-bits",
         title: "all 64 bits count: 2^32 + 1 is newer than 6",
         needs: &[],
@@ -50,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "parse and keep the number with 64 bits: BIGINT, `long`, `int64`, `i64`, `BigInt`",
     },
     Case {
-        group: Group::Width,
+        group: CaseGroup::Width,
         name: "beyond-53-bits",
         title: "no floating point: 2^53 + 1 is newer than 2^53",
         needs: &[],
@@ -67,7 +67,7 @@ pub(super) const CASES: &[Case] = &[
                `Fencing-Token` as text",
     },
     Case {
-        group: Group::Width,
+        group: CaseGroup::Width,
         name: "dispatch-width",
         title: "the last digit of the token counts, and its dispatches have 32 bits",
         needs: &[Tokens],
@@ -83,7 +83,7 @@ pub(super) const CASES: &[Case] = &[
         mend: "compare the whole token as bytes, without taking it apart",
     },
     Case {
-        group: Group::Width,
+        group: CaseGroup::Width,
         name: "largest",
         title: "2^63 - 1 is a number like any other",
         needs: &[],
@@ -98,11 +98,11 @@ pub(super) const CASES: &[Case] = &[
         mend: "a signed column of 64 bits holds every number; look for a narrower one on the way",
     },
     Case {
-        group: Group::Width,
+        group: CaseGroup::Width,
         name: "overflow",
         title: "a number of 2^63 or more is refused, and leaves no mark",
         needs: &[],
-        play: Hostile {
+        play: Malformed {
             token: &[
                 "v1-8000000000000000-00000007-00000001",
                 "v1-ffffffffffffffff-ffffffff-ffffffff",

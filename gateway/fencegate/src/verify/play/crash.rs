@@ -12,48 +12,53 @@ use tokio::time::{Instant, sleep};
 
 use super::race::let_in;
 use crate::verify::{
-    case_result::{Event, Wrong},
-    effects::{Change, Reading},
-    scene::{Aim, Ask, Keys, Scene},
-    shot::{Came, Shot},
-    stamp::{Form, Stamp, epoch},
+    case_result::{CaseError, StepRecord},
+    effects::{EffectChange, Reading},
+    scene::{RequestKind, RequestSpec, TestContext, TestKeys},
+    shot::{RequestOutcome, SentRequest},
+    stamp::{ComparedField, TokenHeaders, epoch},
 };
 
 /// The time limit for the command, and again for the service to listen.
-const PATIENCE: Duration = Duration::from_mins(1);
+const RESTART_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long the old process gets to stop listening after the command.
-const GOING: Duration = Duration::from_millis(200);
+const WRITE_TIME: Duration = Duration::from_millis(200);
 /// How many keys are written while the service ends.
 const KEYS: usize = 8;
 
 /// A key that was written until the service ended.
-struct Worked {
-    keys: Keys,
+struct WrittenKey {
+    keys: TestKeys,
     before: Option<Reading>,
     /// Writes that were answered 2xx; their epochs are 16, 32 and so on.
     done: u64,
     /// The first that was not.
-    cut: Option<Shot>,
+    cut: Option<SentRequest>,
 }
 
 /// Runs the command, and waits until every instance can be reached.
-pub(super) async fn restarted(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn restarted(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
     let Some(command) = &scene.service.restart else {
         unreachable!("cases that need it are skipped without")
     };
     match shell(command).await {
         Ok(Some(status)) if status.success() => {}
-        Ok(Some(status)) => return Wrong::undecided(format!("`{command}` failed: {status}")),
-        Ok(None) => return Wrong::undecided(format!("`{command}` takes longer than {PATIENCE:?}")),
-        Err(error) => return Wrong::undecided(format!("`sh -c '{command}'` cannot be started: {error}")),
+        Ok(Some(status)) => return CaseError::undecided(format!("`{command}` failed: {status}")),
+        Ok(None) => {
+            return CaseError::undecided(format!("`{command}` takes longer than {RESTART_TIMEOUT:?}"));
+        }
+        Err(error) => return CaseError::undecided(format!("`sh -c '{command}'` cannot be started: {error}")),
     }
-    log.push(Event { sent: command.clone(), came: "done".into(), effect: None });
-    sleep(GOING).await;
-    let deadline = Instant::now() + PATIENCE;
+    log.push(StepRecord { sent: command.clone(), came: "done".into(), effect: None });
+    sleep(WRITE_TIME).await;
+    let deadline = Instant::now() + RESTART_TIMEOUT;
     for instance in &scene.service.instances {
         while let Err(error) = instance.open().await {
             if Instant::now() > deadline {
-                return Wrong::undecided(format!("{} {error}, {PATIENCE:?} after the restart", instance.url));
+                return CaseError::undecided(format!(
+                    "{} {error}, {RESTART_TIMEOUT:?} after the restart",
+                    instance.url
+                ));
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -66,7 +71,7 @@ async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = shell.spawn()?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RESTART_TIMEOUT;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
@@ -80,7 +85,7 @@ async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn cut(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
     let over = Cell::new(false);
     let mut work = Vec::new();
     for _ in 0..KEYS {
@@ -105,7 +110,7 @@ pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), W
         left(scene, &worked, log).await?;
     }
     match open {
-        0 => Wrong::undecided(
+        0 => CaseError::undecided(
             "no write was cut off: name one that takes longer with `--slow-request`, or end it harder",
         ),
         _ => Ok(()),
@@ -113,13 +118,18 @@ pub(super) async fn cut(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), W
 }
 
 /// Writes again and again until a write is not answered, or until the restart is over.
-async fn until_cut(scene: &Scene<'_>, keys: Keys, before: Option<Reading>, over: &Cell<bool>) -> Worked {
-    let mut worked = Worked { keys, before, done: 0, cut: None };
+async fn until_cut(
+    scene: &TestContext<'_>,
+    keys: TestKeys,
+    before: Option<Reading>,
+    over: &Cell<bool>,
+) -> WrittenKey {
+    let mut worked = WrittenKey { keys, before, done: 0, cut: None };
     while !over.get() {
-        let stamp = Stamp::Whole(epoch(16 * (worked.done + 1)));
-        let aim = Aim { ask: Ask::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
+        let stamp = TokenHeaders::Whole(epoch(16 * (worked.done + 1)));
+        let aim = RequestSpec { ask: RequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
         let shot = scene.send(aim).await;
-        if !matches!(shot.came, Came::Accepted(_)) {
+        if !matches!(shot.came, RequestOutcome::Accepted(_)) {
             worked.cut = Some(shot);
             break;
         }
@@ -129,26 +139,33 @@ async fn until_cut(scene: &Scene<'_>, keys: Keys, before: Option<Reading>, over:
 }
 
 /// Checks the effects and the mark of one key after the crash.
-async fn left(scene: &Scene<'_>, worked: &Worked, log: &mut Vec<Event>) -> Result<(), Wrong> {
-    let Worked { keys, done, .. } = worked;
+async fn left(
+    scene: &TestContext<'_>,
+    worked: &WrittenKey,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
+    let WrittenKey { keys, done, .. } = worked;
     if *done == 0 {
         return Ok(());
     }
     let last = scene.write(keys, epoch(16 * done - 1)).await;
     log.push(last.event(None));
-    if matches!(last.came, Came::Accepted(_)) {
-        return Wrong::failed(format!("`{}` was let in after the crash, and was stale before it", last.sent));
+    if matches!(last.came, RequestOutcome::Accepted(_)) {
+        return CaseError::failed(format!(
+            "`{}` was let in after the crash, and was stale before it",
+            last.sent
+        ));
     }
     let now = scene.look(keys).await?;
-    let Some(Change::Effects(effects)) = scene.change(worked.before.as_ref(), now.as_ref()) else {
+    let Some(EffectChange::Effects(effects)) = scene.change(worked.before.as_ref(), now.as_ref()) else {
         return Ok(());
     };
     let more = effects - i128::from(*done);
     let silent = worked.cut.as_ref().is_some_and(|shot| shot.came.may_have_been_done());
     if more < 0 || more > i128::from(silent) {
-        return Wrong::failed(format!(
+        return CaseError::failed(format!(
             "{done} writes were answered 2xx before the crash, and after it there was {}",
-            Change::Effects(effects)
+            EffectChange::Effects(effects)
         ));
     }
     if !silent {
@@ -157,18 +174,18 @@ async fn left(scene: &Scene<'_>, worked: &Worked, log: &mut Vec<Event>) -> Resul
     // Compared by number, the same token is not older.
     let mark = epoch(16 * (done + 1));
     let (probe, expected) = match (scene.service.fields.form, more) {
-        (Form::Number, 1) => (epoch(mark.epoch - 1), Came::Stale),
-        (_, 1) => (mark, Came::Stale),
-        _ => (mark, Came::Accepted(200)),
+        (ComparedField::Number, 1) => (epoch(mark.epoch - 1), RequestOutcome::Stale),
+        (_, 1) => (mark, RequestOutcome::Stale),
+        _ => (mark, RequestOutcome::Accepted(200)),
     };
     let shot = scene.write(keys, probe).await;
     log.push(shot.event(None));
     match (&shot.came, expected) {
-        (Came::Accepted(_), Came::Stale) => Wrong::failed(format!(
+        (RequestOutcome::Accepted(_), RequestOutcome::Stale) => CaseError::failed(format!(
             "`{}` was let in, and what the crash had cut off had its effect: the mark was lost",
             shot.sent
         )),
-        (Came::Stale, Came::Accepted(_)) => Wrong::failed(format!(
+        (RequestOutcome::Stale, RequestOutcome::Accepted(_)) => CaseError::failed(format!(
             "`{}` was refused, and what the crash had cut off had no effect: its mark is all that was left of it",
             shot.sent
         )),
@@ -176,11 +193,11 @@ async fn left(scene: &Scene<'_>, worked: &Worked, log: &mut Vec<Event>) -> Resul
     }
 }
 
-impl Worked {
-    fn event(&self) -> Event {
+impl WrittenKey {
+    fn event(&self) -> StepRecord {
         let cut =
             self.cut.as_ref().map_or_else(|| "none was cut off".to_owned(), |shot| shot.came.to_string());
         let sent = format!("writes to {} until the service was gone", self.keys.key);
-        Event { sent, came: format!("{} were let in, then {cut}", self.done), effect: None }
+        StepRecord { sent, came: format!("{} were let in, then {cut}", self.done), effect: None }
     }
 }

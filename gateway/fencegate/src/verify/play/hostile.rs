@@ -2,37 +2,37 @@
 
 use super::sequence;
 use crate::verify::{
-    action::{B, Expect, stamped, write},
-    case_result::{Event, Wrong},
-    scene::Scene,
-    stamp::{Form, Stamp, epoch},
+    action::{B, Expectation, stamped, write},
+    case_result::{CaseError, StepRecord},
+    scene::TestContext,
+    stamp::{ComparedField, TokenHeaders, epoch},
 };
 
 /// Tries all texts and reports all failures.
 pub(super) async fn play(
-    scene: &Scene<'_>,
+    scene: &TestContext<'_>,
     token: &[&'static str],
     number: &[&'static str],
-    log: &mut Vec<Event>,
-) -> Result<(), Wrong> {
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
     let texts = match scene.service.fields.form {
-        Form::Token => token,
-        Form::Number => number,
+        ComparedField::Token => token,
+        ComparedField::Number => number,
     };
     let (mut failed, mut undecided) = (Vec::new(), Vec::new());
     for text in texts {
-        let bad = stamped(Stamp::Text(text)).is(Expect::Refused);
-        let good = |number| write(epoch(number)).is(Expect::Accepted);
+        let bad = stamped(TokenHeaders::Text(text)).is(Expectation::Refused);
+        let good = |number| write(epoch(number)).is(Expectation::Accepted);
         let story = [write(epoch(2)), bad, good(4), bad.on(B), good(5).on(B)];
         match sequence::play(scene, &story, log).await {
             Ok(()) => {}
-            Err(Wrong::Failed(why)) => failed.push(why),
-            Err(Wrong::Undecided(why)) => undecided.push(why),
+            Err(CaseError::Failed(why)) => failed.push(why),
+            Err(CaseError::Undecided(why)) => undecided.push(why),
         }
     }
     match (failed.is_empty(), undecided.is_empty()) {
         (true, true) => Ok(()),
-        (false, _) => Wrong::failed(failed.join("; ")),
-        (true, false) => Wrong::undecided(undecided.join("; ")),
+        (false, _) => CaseError::failed(failed.join("; ")),
+        (true, false) => CaseError::undecided(undecided.join("; ")),
     }
 }

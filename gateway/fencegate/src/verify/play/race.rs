@@ -6,13 +6,13 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use crate::verify::{
-    case::Spread,
-    case_result::{Event, Wrong},
-    effects::{Change, Reading},
+    case::InstanceSpread,
+    case_result::{CaseError, StepRecord},
+    effects::{EffectChange, Reading},
     linearizable::judge,
-    scene::{Aim, Ask, Keys, Ready, Scene},
-    shot::{Came, Shot},
-    stamp::{Mint, Stamp, epoch},
+    scene::{PreparedRequest, RequestKind, RequestSpec, TestContext, TestKeys},
+    shot::{RequestOutcome, SentRequest},
+    stamp::{SyntheticToken, TokenHeaders, epoch},
 };
 
 /// The number of copies of one request.
@@ -23,23 +23,27 @@ const WRITERS: u64 = 64;
 /// One in so many writers is stale from the start.
 const STALE: u64 = 4;
 
-impl Spread {
+impl InstanceSpread {
     fn at(self, number: usize) -> usize {
         match self {
-            Self::Here => 0,
-            Self::Across => number % 2,
+            Self::OneInstance => 0,
+            Self::TwoInstances => number % 2,
         }
     }
 }
 
-pub(super) async fn at_once(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn at_once(
+    scene: &TestContext<'_>,
+    spread: InstanceSpread,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
     for round in 0..scene.service.rounds {
         let keys = scene.fresh();
         let prior = prepared(scene, &keys, round, log).await?;
         let before = scene.look(&keys).await?;
         let mut copies = Vec::new();
         for copy in 0..COPIES {
-            let ready = ready(scene, Ask::Write, &keys, epoch(32), spread.at(copy as usize)).await;
+            let ready = ready(scene, RequestKind::Write, &keys, epoch(32), spread.at(copy as usize)).await;
             // At one moment, or spread over the time that one of them takes.
             copies.push(after(scene.pace * (copy * (round % 3)) / COPIES, ready));
         }
@@ -53,7 +57,11 @@ pub(super) async fn at_once(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Eve
 /// One newer write beside older ones. In every second round the newer one begins, and the older ones follow one after
 /// another until it is answered. In the other rounds the older ones begin together, so that one of them may take
 /// long.
-pub(super) async fn overtaken(scene: &Scene<'_>, spread: Spread, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn overtaken(
+    scene: &TestContext<'_>,
+    spread: InstanceSpread,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
     for round in 0..scene.service.rounds {
         let keys = scene.fresh();
         let prior = prepared(scene, &keys, round / 2, log).await?;
@@ -63,11 +71,11 @@ pub(super) async fn overtaken(scene: &Scene<'_>, spread: Spread, log: &mut Vec<E
         let (mut older, place) = (Vec::new(), round as usize / 2);
         for number in 0..OLDER {
             let at = spread.at(place + 1 + number as usize);
-            let ready = ready(scene, Ask::Write, &keys, epoch(16 + u64::from(number)), at).await;
+            let ready = ready(scene, RequestKind::Write, &keys, epoch(16 + u64::from(number)), at).await;
             let behind = (scene.pace * number + part) / OLDER;
             older.push(after(if begins { behind } else { Duration::ZERO }, ready));
         }
-        let newer = ready(scene, Ask::Write, &keys, epoch(32), spread.at(place)).await;
+        let newer = ready(scene, RequestKind::Write, &keys, epoch(32), spread.at(place)).await;
         let newer = newer_and_look(scene, newer, &keys, if begins { Duration::ZERO } else { part });
         let (newer, older) = tokio::join!(newer, join_all(older));
         let (newer, between) = newer?;
@@ -82,11 +90,11 @@ pub(super) async fn overtaken(scene: &Scene<'_>, spread: Spread, log: &mut Vec<E
 
 /// Sends the newer write after a pause, and reads the effects as soon as it is answered.
 pub(super) async fn newer_and_look(
-    scene: &Scene<'_>,
-    newer: Ready,
-    keys: &Keys,
+    scene: &TestContext<'_>,
+    newer: PreparedRequest,
+    keys: &TestKeys,
     pause: Duration,
-) -> Result<(Shot, Option<Reading>), Wrong> {
+) -> Result<(SentRequest, Option<Reading>), CaseError> {
     let shot = after(pause, newer).await;
     let seen = scene.look(keys).await?;
     Ok((shot, seen))
@@ -94,14 +102,14 @@ pub(super) async fn newer_and_look(
 
 /// All other writes are older. So every effect after the answer to the newer one is the effect of an older one.
 pub(super) fn comes_second(
-    scene: &Scene<'_>,
-    newer: &Shot,
+    scene: &TestContext<'_>,
+    newer: &SentRequest,
     between: Option<&Reading>,
     now: Option<&Reading>,
-) -> Result<(), Wrong> {
-    let change = scene.change(between, now).filter(|change| *change != Change::Effects(0));
+) -> Result<(), CaseError> {
+    let change = scene.change(between, now).filter(|change| *change != EffectChange::Effects(0));
     match change {
-        Some(change) if matches!(newer.came, Came::Accepted(_)) => Wrong::failed(format!(
+        Some(change) if matches!(newer.came, RequestOutcome::Accepted(_)) => CaseError::failed(format!(
             "`{}` had been answered {}, and after that there was {change} of what is older",
             newer.sent, newer.came
         )),
@@ -109,7 +117,7 @@ pub(super) fn comes_second(
     }
 }
 
-pub(super) async fn writers(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn writers(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
     let keys = scene.fresh();
     let first = scene.write(&keys, epoch(1000)).await;
     let prior = let_in(first, log)?;
@@ -120,14 +128,14 @@ pub(super) async fn writers(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(
         let number = writer * 37 % WRITERS;
         let mint = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");
-        all.push(ready(scene, Ask::Write, &keys, mint, at).await.fire());
+        all.push(ready(scene, RequestKind::Write, &keys, mint, at).await.fire());
     }
     let shots = join_all(all).await;
     log.push(summary(&format!("{WRITERS} at once"), &shots));
     settled(scene, &keys, Some(prior), shots, before.as_ref(), log).await
 }
 
-pub(super) async fn crossed(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn crossed(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
     let forth = scene.fresh();
     let back = scene.about(forth.other.clone(), forth.key.clone());
     for round in 0..scene.service.rounds.div_ceil(4) {
@@ -136,40 +144,51 @@ pub(super) async fn crossed(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(
             let keys = if writer.is_multiple_of(2) { &forth } else { &back };
             let mint = epoch(1000 * (u64::from(round) + 1) + writer);
             all.push(
-                ready(scene, Ask::Write, keys, mint, usize::try_from(writer / 2).expect("few")).await.fire(),
+                ready(scene, RequestKind::Write, keys, mint, usize::try_from(writer / 2).expect("few"))
+                    .await
+                    .fire(),
             );
         }
         let shots = join_all(all).await;
         log.push(summary("16 at once, half of them in the other order", &shots));
-        if let Some(shot) = shots.iter().find(|shot| !matches!(shot.came, Came::Accepted(_) | Came::Stale)) {
-            return Wrong::failed(format!(
+        if let Some(shot) = shots
+            .iter()
+            .find(|shot| !matches!(shot.came, RequestOutcome::Accepted(_) | RequestOutcome::Stale))
+        {
+            return CaseError::failed(format!(
                 "`{}` was answered {}: two of them were in each other's way",
                 shot.sent, shot.came
             ));
         }
-        if shots.iter().all(|shot| shot.came == Came::Stale) {
-            return Wrong::undecided("all of them were refused".to_owned());
+        if shots.iter().all(|shot| shot.came == RequestOutcome::Stale) {
+            return CaseError::undecided("all of them were refused".to_owned());
         }
     }
     Ok(())
 }
 
-async fn ready(scene: &Scene<'_>, ask: Ask, keys: &Keys, mint: Mint, at: usize) -> Ready {
-    scene.ready(Aim { ask, keys, stamp: Stamp::Whole(mint), at, operation: None }).await
+async fn ready(
+    scene: &TestContext<'_>,
+    ask: RequestKind,
+    keys: &TestKeys,
+    mint: SyntheticToken,
+    at: usize,
+) -> PreparedRequest {
+    scene.ready(RequestSpec { ask, keys, stamp: TokenHeaders::Whole(mint), at, operation: None }).await
 }
 
-pub(super) async fn after(pause: Duration, ready: Ready) -> Shot {
+pub(super) async fn after(pause: Duration, ready: PreparedRequest) -> SentRequest {
     sleep(pause).await;
     ready.fire().await
 }
 
 /// In every second round the key is known before the race; in the others its row must be made during the race.
 async fn prepared(
-    scene: &Scene<'_>,
-    keys: &Keys,
+    scene: &TestContext<'_>,
+    keys: &TestKeys,
     round: u32,
-    log: &mut Vec<Event>,
-) -> Result<Option<Shot>, Wrong> {
+    log: &mut Vec<StepRecord>,
+) -> Result<Option<SentRequest>, CaseError> {
     if round.is_multiple_of(2) {
         return Ok(None);
     }
@@ -177,11 +196,11 @@ async fn prepared(
     let_in(shot, log).map(Some)
 }
 
-pub(super) fn let_in(shot: Shot, log: &mut Vec<Event>) -> Result<Shot, Wrong> {
+pub(super) fn let_in(shot: SentRequest, log: &mut Vec<StepRecord>) -> Result<SentRequest, CaseError> {
     log.push(shot.event(None));
     match shot.came {
-        Came::Accepted(_) => Ok(shot),
-        _ => Wrong::undecided(format!(
+        RequestOutcome::Accepted(_) => Ok(shot),
+        _ => CaseError::undecided(format!(
             "what had to come before it was not done: `{}` got {}",
             shot.sent, shot.came
         )),
@@ -190,28 +209,28 @@ pub(super) fn let_in(shot: Shot, log: &mut Vec<Event>) -> Result<Shot, Wrong> {
 
 /// Checks all answers, then the effects, then the mark. `before` was read after `prior` and before the race.
 pub(super) async fn settled(
-    scene: &Scene<'_>,
-    keys: &Keys,
-    prior: Option<Shot>,
-    race: Vec<Shot>,
+    scene: &TestContext<'_>,
+    keys: &TestKeys,
+    prior: Option<SentRequest>,
+    race: Vec<SentRequest>,
     before: Option<&Reading>,
-    log: &mut Vec<Event>,
-) -> Result<(), Wrong> {
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
     let now = scene.look(keys).await?;
     let told = counted(scene, &race, before, now.as_ref());
-    let shots: Vec<Shot> = prior.into_iter().chain(race).collect();
+    let shots: Vec<SentRequest> = prior.into_iter().chain(race).collect();
     let judged = judge(&shots, scene.service.fields.form);
-    if matches!(judged, Err(Wrong::Failed(_))) {
+    if matches!(judged, Err(CaseError::Failed(_))) {
         return judged;
     }
     told?;
-    let done = shots.iter().filter(|shot| matches!(shot.came, Came::Accepted(_)));
+    let done = shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_)));
     let Some(newest) = done.filter_map(|shot| shot.mint).max() else { return judged };
     let probe = epoch(newest.epoch - 1);
     let shot = scene.write(keys, probe).await;
     log.push(shot.event(None));
-    if matches!(shot.came, Came::Accepted(_)) {
-        return Wrong::failed(format!(
+    if matches!(shot.came, RequestOutcome::Accepted(_)) {
+        return CaseError::failed(format!(
             "when all was over, `{}` was let in: the mark is not that of the newest that was done, of epoch {}",
             shot.sent, newest.epoch
         ));
@@ -221,33 +240,37 @@ pub(super) async fn settled(
 
 /// Checks that each accepted request had one effect, and that refused ones had none.
 fn counted(
-    scene: &Scene<'_>,
-    shots: &[Shot],
+    scene: &TestContext<'_>,
+    shots: &[SentRequest],
     before: Option<&Reading>,
     now: Option<&Reading>,
-) -> Result<(), Wrong> {
-    let accepted = shots.iter().filter(|shot| matches!(shot.came, Came::Accepted(_))).count() as i128;
+) -> Result<(), CaseError> {
+    let accepted =
+        shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).count() as i128;
     let most = shots.iter().filter(|shot| shot.came.may_have_been_done()).count() as i128;
     match scene.change(before, now) {
-        Some(Change::Effects(effects)) if effects < accepted => Wrong::failed(format!(
+        Some(EffectChange::Effects(effects)) if effects < accepted => CaseError::failed(format!(
             "{accepted} were answered 2xx, and there was {}: what was paid is lost",
-            Change::Effects(effects)
+            EffectChange::Effects(effects)
         )),
-        Some(Change::Effects(effects)) if effects > most => Wrong::failed(format!(
+        Some(EffectChange::Effects(effects)) if effects > most => CaseError::failed(format!(
             "{accepted} were answered 2xx, and there was {}: something that was refused was done",
-            Change::Effects(effects)
+            EffectChange::Effects(effects)
         )),
-        Some(Change::Strange(how)) => {
-            Wrong::failed(format!("{accepted} were answered 2xx, and what there is changed {how}"))
+        Some(EffectChange::Inconsistent(how)) => {
+            CaseError::failed(format!("{accepted} were answered 2xx, and what there is changed {how}"))
         }
         _ => Ok(()),
     }
 }
 
-fn summary(what: &str, shots: &[Shot]) -> Event {
-    let count = |wanted: fn(&Came) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
-    let (done, stale) = (count(|came| matches!(came, Came::Accepted(_))), count(|came| *came == Came::Stale));
+fn summary(what: &str, shots: &[SentRequest]) -> StepRecord {
+    let count = |wanted: fn(&RequestOutcome) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
+    let (done, stale) = (
+        count(|came| matches!(came, RequestOutcome::Accepted(_))),
+        count(|came| *came == RequestOutcome::Stale),
+    );
     let other = shots.len() - done - stale;
     let came = format!("{done} let in, {stale} stale, {other} neither");
-    Event { sent: what.to_owned(), came, effect: None }
+    StepRecord { sent: what.to_owned(), came, effect: None }
 }

@@ -9,25 +9,31 @@ use tokio::{
 
 use super::race::{comes_second, let_in, newer_and_look, settled};
 use crate::verify::{
-    case_result::{Event, Wrong},
-    effects::Change,
-    scene::{Aim, Ask, Scene},
-    shot::Came,
-    stamp::{Stamp, epoch},
+    case_result::{CaseError, StepRecord},
+    effects::EffectChange,
+    scene::{RequestKind, RequestSpec, TestContext},
+    shot::RequestOutcome,
+    stamp::{TokenHeaders, epoch},
 };
 
 /// Long enough for a service to look at the head of a request.
 const HEAD: Duration = Duration::from_millis(300);
 
 /// The older write takes the slow path of the service. The newer one follows after a part of that time.
-pub(super) async fn overtaken(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn overtaken(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
     for round in 1..=scene.service.rounds.div_ceil(4) {
         let keys = scene.fresh();
         let prior = let_in(scene.write(&keys, epoch(8)).await, log)?;
         let before = scene.look(&keys).await?;
-        let aim = |ask, mint| Aim { ask, keys: &keys, stamp: Stamp::Whole(mint), at: 0, operation: None };
-        let older = scene.ready(aim(Ask::Slow, epoch(16))).await;
-        let newer = scene.ready(aim(Ask::Write, epoch(32))).await;
+        let aim = |ask, mint| RequestSpec {
+            ask,
+            keys: &keys,
+            stamp: TokenHeaders::Whole(mint),
+            at: 0,
+            operation: None,
+        };
+        let older = scene.ready(aim(RequestKind::Slow, epoch(16))).await;
+        let newer = scene.ready(aim(RequestKind::Write, epoch(32))).await;
         let newer = newer_and_look(scene, newer, &keys, scene.pace * round);
         let (older, newer) = tokio::join!(older.fire(), newer);
         let (newer, between) = newer?;
@@ -40,17 +46,24 @@ pub(super) async fn overtaken(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result
 }
 
 /// Sends the head and half of the body of the older write, then the newer write, then the rest.
-pub(super) async fn held(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), Wrong> {
+pub(super) async fn held(scene: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
     let keys = scene.fresh();
     let first = let_in(scene.write(&keys, epoch(8)).await, log)?;
     let before = scene.look(&keys).await?;
-    let aim = |mint| Aim { ask: Ask::Write, keys: &keys, stamp: Stamp::Whole(mint), at: 0, operation: None };
+    let aim = |mint| RequestSpec {
+        ask: RequestKind::Write,
+        keys: &keys,
+        stamp: TokenHeaders::Whole(mint),
+        at: 0,
+        operation: None,
+    };
     let (go, until) = oneshot::channel();
     let older = scene.ready(aim(epoch(16))).await.fire_held(until);
     let story = async {
         sleep(HEAD.max(scene.pace * 2)).await;
         let early = scene.look(&keys).await?;
-        let acted = scene.change(before.as_ref(), early.as_ref()).is_some_and(|it| it != Change::Effects(0));
+        let acted =
+            scene.change(before.as_ref(), early.as_ref()).is_some_and(|it| it != EffectChange::Effects(0));
         let newer = scene.ready(aim(epoch(32))).await.fire();
         tokio::pin!(newer);
         // A service that holds the key while it reads would never answer the newer write. Then the older one is
@@ -62,13 +75,13 @@ pub(super) async fn held(scene: &Scene<'_>, log: &mut Vec<Event>) -> Result<(), 
             Ok(newer) => newer,
             Err(_) => newer.await,
         };
-        Ok::<_, Wrong>((acted, newer))
+        Ok::<_, CaseError>((acted, newer))
     };
     let (older, newer) = tokio::join!(older, story);
     let (acted, newer) = newer?;
     log.extend([newer.event(None), older.event(None)]);
-    if acted || (older.ended < newer.began && matches!(older.came, Came::Accepted(_))) {
-        return Wrong::undecided("it acts before it has read the body, so nothing can come in between");
+    if acted || (older.ended < newer.began && matches!(older.came, RequestOutcome::Accepted(_))) {
+        return CaseError::undecided("it acts before it has read the body, so nothing can come in between");
     }
     settled(scene, &keys, Some(first), vec![newer, older], before.as_ref(), log).await
 }

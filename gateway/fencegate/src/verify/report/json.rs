@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Played, VerifyReport};
+use super::{CaseReport, VerifyReport};
 use crate::verify::{
-    case_result::{CaseResult, Proof},
+    case_result::{CaseResult, PassStrength},
     service::Service,
 };
 
@@ -21,11 +21,11 @@ pub fn report(service: &Service, report: &VerifyReport) -> String {
     serde_json::to_string_pretty(&told).expect("plain fields serialise")
 }
 
-fn entry(entry: &Played) -> Value {
+fn entry(entry: &CaseReport) -> Value {
     let case = entry.case;
     let proof = match entry.verdict {
         CaseResult::Passed(proof) => Some(proof),
-        _ => None::<Proof>,
+        _ => None::<PassStrength>,
     };
     json!({
         "group": case.group.word(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Played, VerifyReport};
+use super::{CaseReport, VerifyReport};
 use crate::verify::{case_result::CaseResult, service::Service};
 
 pub fn report(service: &Service, report: &VerifyReport) -> String {
@@ -28,7 +28,7 @@ pub fn report(service: &Service, report: &VerifyReport) -> String {
 }
 
 /// An undecided case counts as an error, which is neither a failure nor a pass.
-fn case(entry: &Played) -> String {
+fn case(entry: &CaseReport) -> String {
     let case = entry.case;
     let head = format!(
         "<testcase classname=\"fencegate.verify.{}\" name=\"{}: {}\" time=\"{:.3}\"",
@@ -46,7 +46,7 @@ fn case(entry: &Played) -> String {
     format!("{head}>\n{inner}\n</testcase>\n")
 }
 
-fn told(element: &str, why: &str, entry: &Played) -> String {
+fn told(element: &str, why: &str, entry: &CaseReport) -> String {
     let text = super::text::entry(entry);
     format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escaped(why), escaped(&text))
 }

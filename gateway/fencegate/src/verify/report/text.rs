@@ -1,18 +1,18 @@
 //! The report for people.
 
-use super::{Played, VerifyReport};
+use super::{CaseReport, VerifyReport};
 use crate::verify::{
-    case_result::{CaseResult, Proof},
+    case_result::{CaseResult, PassStrength},
     service::Service,
-    stamp::Form,
+    stamp::ComparedField,
 };
 
 /// Describes the service under test.
 pub fn head(service: &Service) -> String {
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
     let how = match service.fields.form {
-        Form::Token => "must be greater than the last one",
-        Form::Number => "must not be smaller than the last one",
+        ComparedField::Token => "must be greater than the last one",
+        ComparedField::Number => "must not be smaller than the last one",
     };
     format!(
         "{} of {}\n`{}` {how}; {}\n",
@@ -24,8 +24,8 @@ pub fn head(service: &Service) -> String {
 }
 
 /// One case: one line if it passed, all details otherwise.
-pub fn entry(entry: &Played) -> String {
-    let Played { case, verdict, events, .. } = entry;
+pub fn entry(entry: &CaseReport) -> String {
+    let CaseReport { case, verdict, events, .. } = entry;
     let word = match verdict {
         CaseResult::Failed(_) => "FAILED",
         other => other.word(),
@@ -33,8 +33,8 @@ pub fn entry(entry: &Played) -> String {
     let mut text = format!("{word:9}  {:20}  {}", case.name, case.title);
     let mut line = |name: &str, what: &str| text.push_str(&format!("\n             {name:10} {what}"));
     match verdict {
-        CaseResult::Passed(Proof::Effects) => {}
-        CaseResult::Passed(Proof::Answers) => text.push_str(" (by its answers alone)"),
+        CaseResult::Passed(PassStrength::Effects) => {}
+        CaseResult::Passed(PassStrength::Answers) => text.push_str(" (by its answers alone)"),
         CaseResult::Skipped(why) => line("because", why),
         CaseResult::Failed(why) | CaseResult::Undecided(why) => {
             for event in last(events) {
@@ -56,7 +56,7 @@ pub fn entry(entry: &Played) -> String {
 pub fn tail(report: &VerifyReport) -> String {
     let counts = report.counts();
     let mut text = String::new();
-    if report.entries.iter().any(|entry| entry.verdict == CaseResult::Passed(Proof::Answers)) {
+    if report.entries.iter().any(|entry| entry.verdict == CaseResult::Passed(PassStrength::Answers)) {
         text.push_str(
             "\nThe service was believed: whether what it refused was not done after all, and whether of two at once \
              the right one came last, shows with `--observe` or `--effects-file`.",

@@ -3,42 +3,42 @@
 use fencegate_policies::token::LARGEST_JUMP;
 
 use super::*;
-use crate::store::{Moment, WholeMarks};
+use crate::store::{CommitSeq, KeyWatermarks};
 
 #[test]
 fn a_write_under_the_token_of_a_read_is_stale_at_both_looks() {
     let mut first = register();
     first.announce(&read(20), NOW).expect("newer");
-    assert!(matches!(first.announce(&write(20, 1), NOW), Err(Refused::Stale { .. })));
+    assert!(matches!(first.announce(&write(20, 1), NOW), Err(AdmitError::Stale { .. })));
     let mut second = register();
     second.announce(&write(20, 1), NOW).expect("newer");
     second.raise(&read(20), NOW);
-    assert!(matches!(second.settle(&write(20, 1), NOW), Err(Refused::Stale { .. })));
+    assert!(matches!(second.settle(&write(20, 1), NOW), Err(AdmitError::Stale { .. })));
 }
 
 #[test]
 fn a_read_under_the_token_of_a_write_is_stale_at_both_looks() {
     let mut first = register();
     first.announce(&write(20, 1), NOW).expect("newer");
-    assert!(matches!(first.announce(&read(20), NOW), Err(Refused::Stale { .. })));
+    assert!(matches!(first.announce(&read(20), NOW), Err(AdmitError::Stale { .. })));
     let mut second = register();
     second.announce(&read(20), NOW).expect("newer");
     second.raise(&write(20, 1), NOW);
-    assert!(matches!(second.settle(&read(20), NOW), Err(Refused::Stale { .. })));
+    assert!(matches!(second.settle(&read(20), NOW), Err(AdmitError::Stale { .. })));
 }
 
 /// It may have been forgotten between the two looks, and begun anew by somebody else.
 #[test]
 fn a_read_at_the_floor_is_refused_at_the_second_look_too() {
     let mut register = register();
-    assert!(matches!(register.settle(&read(10), NOW), Err(Refused::Floor { floor: 10 })));
-    assert!(matches!(register.settle(&read(11), NOW), Ok((Settled::Running(_), _))));
+    assert!(matches!(register.settle(&read(10), NOW), Err(AdmitError::Floor { floor: 10 })));
+    assert!(matches!(register.settle(&read(11), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
 #[test]
 fn the_largest_jump_is_believed_and_no_larger_one() {
     let farthest = remembered().floor + LARGEST_JUMP;
-    assert!(matches!(register().announce(&write(farthest + 1, 1), NOW), Err(Refused::Future { .. })));
+    assert!(matches!(register().announce(&write(farthest + 1, 1), NOW), Err(AdmitError::Future { .. })));
     register().announce(&write(farthest, 1), NOW).expect("believed");
 }
 
@@ -58,8 +58,8 @@ fn the_epochs_that_are_announced_of_the_guard_are_those_that_it_has_seen() {
 fn a_claim_waits_for_the_newest_change_of_any_of_its_keys() {
     let mut register = register();
     let set = Claim { keys: vec![key("a"), key("b")].into(), ..write(25, 1) };
-    assert_eq!(register.written(&set), Moment::default());
-    let [early, late] = [3, 7].map(Moment::numbered);
+    assert_eq!(register.written(&set), CommitSeq::default());
+    let [early, late] = [3, 7].map(CommitSeq::numbered);
     for (claim, moment) in [(write(20, 1), early), (claim("b", 21, 1, Mode::Exclusive), late)] {
         let changes = register.announce(&claim, NOW).expect("newer");
         register.handed_in(&changes, moment);
@@ -75,10 +75,10 @@ fn each_dispatch_in_flight_has_a_name_of_its_own_and_ends_alone() {
     let mut register = register();
     let (one, other) = (runs(&mut register, &read(20)), runs(&mut register, &read(21)));
     assert_ne!(one, other);
-    register.end(&read(20), one, Ended::Known, NOW);
+    register.end(&read(20), one, DispatchEnd::Known, NOW);
     assert!(waits(&mut register, &write(22, 1)), "the other reader is at work");
-    register.end(&read(21), other, Ended::Known, NOW);
-    assert!(matches!(register.settle(&write(22, 1), NOW), Ok((Settled::Running(_), _))));
+    register.end(&read(21), other, DispatchEnd::Known, NOW);
+    assert!(matches!(register.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_doubt_is_over_for_who_knows_its_token_and_no_other_one_with_it() {
     let until = NOW + Duration::from_secs(30);
     for reader in [read(20), read(21)] {
         let id = runs(&mut register, &reader);
-        register.end(&reader, id, Ended::InDoubt { until }, NOW);
+        register.end(&reader, id, DispatchEnd::InDoubt { until }, NOW);
     }
     let of = |epoch| Token::new(epoch, 0, 1).expect("small");
     assert!(!register.resolve(&[key("a")], of(19), NOW), "nobody doubts it");
@@ -95,21 +95,21 @@ fn a_doubt_is_over_for_who_knows_its_token_and_no_other_one_with_it() {
     assert!(!register.resolve(&[key("a")], of(20), NOW), "it was over");
     assert!(waits(&mut register, &write(22, 1)), "the other doubt stands");
     assert!(register.resolve(&[key("a")], of(21), NOW));
-    assert!(matches!(register.settle(&write(22, 1), NOW), Ok((Settled::Running(_), _))));
+    assert!(matches!(register.settle(&write(22, 1), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
 /// After a crash only epochs are known, and nothing of them is let in again; after an orderly end all of a token is.
 #[test]
 fn the_next_process_knows_marks_by_their_epochs_or_as_they_were() {
     let epochs = Epochs { write: Some(20), read: Some(25) };
-    let known = |mark: Option<Mark>| mark.map(|mark| (mark.token.number(), mark.exact));
+    let known = |mark: Option<Watermark>| mark.map(|mark| (mark.token.number(), mark.exact));
     let (write, read) = recovered(&epochs, None);
     assert_eq!((known(write), known(read)), (Some((20, false)), Some((25, false))));
     assert_eq!(recovered(&Epochs::default(), None), (None, None));
     let of = |epoch| Token::new(epoch, 3, 4).ok();
-    let whole = WholeMarks { key: key("a"), write: of(20), read: of(21) };
+    let whole = KeyWatermarks { key: key("a"), write: of(20), read: of(21) };
     let marks = recovered(&epochs, Some(&whole));
-    let exact = |token: Option<Token>| token.map(|token| Mark { token, exact: true });
+    let exact = |token: Option<Token>| token.map(|token| Watermark { token, exact: true });
     assert_eq!(marks, (exact(of(20)), exact(of(21))));
 }
 
@@ -122,17 +122,17 @@ fn only_what_says_where_it_was_called_from_is_called() {
 #[tokio::test]
 async fn who_waits_is_told_of_each_end_and_of_each_newer_token() {
     let until = NOW + Duration::from_secs(30);
-    type End<'a> = &'a dyn Fn(&mut Register, DispatchId);
-    let ends: [End<'_>; 3] = [
-        &|register, running| register.end(&write(20, 1), running, Ended::Known, NOW),
-        &|register, running| register.end(&write(20, 1), running, Ended::InDoubt { until }, NOW),
+    type EndDispatch<'a> = &'a dyn Fn(&mut AdmissionTable, DispatchId);
+    let ends: [EndDispatch<'_>; 3] = [
+        &|register, running| register.end(&write(20, 1), running, DispatchEnd::Known, NOW),
+        &|register, running| register.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW),
         &|register, _| drop(register.announce(&write(22, 1), NOW).expect("newer")),
     ];
     for end in ends {
         let mut register = register();
         let running = runs(&mut register, &write(20, 1));
         register.announce(&write(21, 1), NOW).expect("newer");
-        let Ok((Settled::Wait { told, .. }, _)) = register.settle(&write(21, 1), NOW) else {
+        let Ok((AdmitDecision::Wait { told, .. }, _)) = register.settle(&write(21, 1), NOW) else {
             panic!("somebody is at work")
         };
         end(&mut register, running);
@@ -145,9 +145,9 @@ async fn who_waits_for_a_doubt_is_told_when_it_is_over() {
     let mut register = register();
     let running = runs(&mut register, &write(20, 1));
     let until = NOW + Duration::from_secs(30);
-    register.end(&write(20, 1), running, Ended::InDoubt { until }, NOW);
+    register.end(&write(20, 1), running, DispatchEnd::InDoubt { until }, NOW);
     register.announce(&write(21, 1), NOW).expect("newer");
-    let Ok((Settled::Wait { told, .. }, _)) = register.settle(&write(21, 1), NOW) else {
+    let Ok((AdmitDecision::Wait { told, .. }, _)) = register.settle(&write(21, 1), NOW) else {
         panic!("somebody may be at work")
     };
     assert!(register.resolve(&[key("a")], Token::new(20, 0, 1).expect("small"), NOW));
@@ -158,19 +158,24 @@ async fn who_waits_for_a_doubt_is_told_when_it_is_over() {
 fn a_read_that_is_newer_than_the_last_write_runs() {
     let mut register = register();
     let running = runs(&mut register, &write(20, 1));
-    register.end(&write(20, 1), running, Ended::Known, NOW);
+    register.end(&write(20, 1), running, DispatchEnd::Known, NOW);
     runs(&mut register, &read(21));
 }
 
 #[test]
 fn a_doubt_that_an_orderly_end_has_written_down_closes_its_key() {
     let token = Token::new(20, 0, 1).expect("small");
-    let doubt =
-        OpenDoubt { keys: vec![key("a")], token, mode: Mode::Exclusive, remaining: EXECUTION, place: None };
-    let clean_stop = Some(CleanStop { doubts: vec![doubt], ..CleanStop::default() });
-    let mut register = Register::new(&Remembered { clean_stop, ..remembered() }, NOW, EXECUTION);
+    let doubt = UnresolvedExecution {
+        keys: vec![key("a")],
+        token,
+        mode: Mode::Exclusive,
+        remaining: EXECUTION,
+        place: None,
+    };
+    let clean_stop = Some(CleanShutdown { doubts: vec![doubt], ..CleanShutdown::default() });
+    let mut register = AdmissionTable::new(&RecoveredState { clean_stop, ..remembered() }, NOW, EXECUTION);
     assert!(waits(&mut register, &write(21, 1)));
     runs(&mut register, &claim("b", 21, 1, Mode::Exclusive));
     let over = register.settle(&write(21, 1), NOW + EXECUTION);
-    assert!(matches!(over, Ok((Settled::Running(_), _))));
+    assert!(matches!(over, Ok((AdmitDecision::Running(_), _))));
 }

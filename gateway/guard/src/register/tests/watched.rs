@@ -1,58 +1,65 @@
 //! Doubts that end only with time in which an endpoint was seen to run.
 
 use super::*;
-use crate::place::Place;
+use crate::place::DispatchTarget;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn watched() -> Register {
+fn watched() -> AdmissionTable {
     let mut register = register();
     register.watch(watch(&["one:80", "two:80"]), NOW);
     register
 }
 
-fn watch(endpoints: &[&str]) -> Watch {
-    Watch { endpoints: endpoints.iter().map(ToString::to_string).collect(), every: SECOND }
+fn watch(endpoints: &[&str]) -> EndpointWatch {
+    EndpointWatch { endpoints: endpoints.iter().map(ToString::to_string).collect(), every: SECOND }
 }
 
-fn one() -> Place {
-    Place::endpoint("one:80")
+fn one() -> DispatchTarget {
+    DispatchTarget::endpoint("one:80")
 }
 
-fn two() -> Place {
-    Place::endpoint("two:80")
+fn two() -> DispatchTarget {
+    DispatchTarget::endpoint("two:80")
 }
 
 /// Asks a place once a second from `from` on, each time answered at once. Returns the moment after the last answer.
-fn answers(register: &mut Register, place: &Place, from: Boot, times: u32) -> Boot {
+fn answers(
+    register: &mut AdmissionTable,
+    place: &DispatchTarget,
+    from: BootInstant,
+    times: u32,
+) -> BootInstant {
     let mut now = from;
     for _ in 0..times {
-        register.seen_running(place, Answer { asked: now, answered: now }, now);
+        register.seen_running(place, LivenessAnswer { asked: now, answered: now }, now);
         now = now + SECOND;
     }
     now - SECOND
 }
 
 /// A write of `a` is in doubt, and was sent to this place.
-fn in_doubt(register: &mut Register, epoch: u64, place: Option<Place>) {
+fn in_doubt(register: &mut AdmissionTable, epoch: u64, place: Option<DispatchTarget>) {
     let old = write(epoch, 1);
     register.announce(&old, NOW).expect("newer");
-    let (Settled::Running(id), _) = register.settle(&old, NOW).expect("the newest") else { panic!("free") };
-    register.end(&old, id, Ended::InDoubt { until: NOW + EXECUTION }, NOW);
+    let (AdmitDecision::Running(id), _) = register.settle(&old, NOW).expect("the newest") else {
+        panic!("free")
+    };
+    register.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
     register.sent_to(id, place, EXECUTION, NOW);
 }
 
 /// Whether the next write of `a` has to wait.
-fn is_closed(register: &mut Register, epoch: u64, now: Boot) -> bool {
+fn is_closed(register: &mut AdmissionTable, epoch: u64, now: BootInstant) -> bool {
     let next = write(epoch, 1);
     register.announce(&next, now).expect("newer");
     match register.settle(&next, now).expect("the newest").0 {
-        Settled::Wait { doubt, .. } => {
+        AdmitDecision::Wait { doubt, .. } => {
             assert!(doubt.expect("only a doubt is in the way") > now, "whoever waits would look without end");
             true
         }
-        Settled::Running(id) => {
-            register.end(&next, id, Ended::Known, now);
+        AdmitDecision::Running(id) => {
+            register.end(&next, id, DispatchEnd::Known, now);
             false
         }
     }
@@ -106,7 +113,11 @@ fn nothing_counts_while_an_answer_is_waited_for() {
     in_doubt(&mut register, 20, Some(one()));
     let mut now = NOW;
     for _ in 0..20 {
-        register.seen_running(&one(), Answer { asked: now, answered: now + SECOND * 2 }, now + SECOND * 2);
+        register.seen_running(
+            &one(),
+            LivenessAnswer { asked: now, answered: now + SECOND * 2 },
+            now + SECOND * 2,
+        );
         now = now + SECOND * 3;
     }
     assert!(is_closed(&mut register, 21, now), "57 s passed, of which 19 were seen");
@@ -116,11 +127,11 @@ fn nothing_counts_while_an_answer_is_waited_for() {
 fn an_answer_from_before_the_doubt_counts_for_nothing_before_it() {
     let mut register = watched();
     let before = NOW - SECOND * 3 / 4;
-    register.seen_running(&one(), Answer { asked: before, answered: before }, before);
+    register.seen_running(&one(), LivenessAnswer { asked: before, answered: before }, before);
     in_doubt(&mut register, 20, Some(one()));
     register.seen_running(
         &one(),
-        Answer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
+        LivenessAnswer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
         NOW + SECOND / 4,
     );
     let left = register.open_doubts(NOW)[0].until.since(NOW);
@@ -146,7 +157,10 @@ fn an_endpoint_without_an_answer_is_told_once_and_counted() {
     assert!(register.not_seen(&one()) && !register.not_seen(&one()), "told once");
     assert_eq!(register.silent(), 1);
     assert!(register.open_doubts(NOW)[0].silent);
-    assert!(register.seen_running(&one(), Answer { asked: NOW, answered: NOW }, NOW), "it answers again");
+    assert!(
+        register.seen_running(&one(), LivenessAnswer { asked: NOW, answered: NOW }, NOW),
+        "it answers again"
+    );
     assert_eq!(register.silent(), 0);
 }
 
@@ -162,7 +176,7 @@ fn the_word_of_a_probe_or_an_operator_ends_such_a_doubt() {
 
 #[test]
 fn after_a_restart_what_was_in_doubt_has_to_be_seen_for_what_was_left() {
-    let left = |place| OpenDoubt {
+    let left = |place| UnresolvedExecution {
         keys: vec![key("a")],
         token: write(20, 1).token,
         mode: Mode::Exclusive,
@@ -173,11 +187,11 @@ fn after_a_restart_what_was_in_doubt_has_to_be_seen_for_what_was_left() {
         (Some(two()), vec![two()]),
         (None, vec![one(), two()]),
         // It is no endpoint of the policy any more.
-        (Some(Place::endpoint("three:80")), vec![one(), two()]),
+        (Some(DispatchTarget::endpoint("three:80")), vec![one(), two()]),
     ] {
-        let stop = CleanStop { doubts: vec![left(place)], ..CleanStop::default() };
-        let remembered = Remembered { clean_stop: Some(stop), ..remembered() };
-        let mut register = Register::new(&remembered, NOW, EXECUTION);
+        let stop = CleanShutdown { doubts: vec![left(place)], ..CleanShutdown::default() };
+        let remembered = RecoveredState { clean_stop: Some(stop), ..remembered() };
+        let mut register = AdmissionTable::new(&remembered, NOW, EXECUTION);
         register.watch(watch(&["one:80", "two:80"]), NOW);
         assert_eq!(register.to_ask(), asked);
         let mut now = NOW + EXECUTION;
@@ -191,7 +205,7 @@ fn after_a_restart_what_was_in_doubt_has_to_be_seen_for_what_was_left() {
 
 #[test]
 fn a_quarantine_ends_with_time_in_which_all_endpoints_were_seen() {
-    let mut register = crashed(AtWork::Keys(vec![key("a")]), None);
+    let mut register = crashed(ActiveKeys::Keys(vec![key("a")]), None);
     register.watch(watch(&["one:80", "two:80"]), NOW);
     let now = answers(&mut register, &one(), NOW + EXECUTION * 2, 31);
     assert!(register.quarantine_of(&[key("a")], now).is_some(), "nobody has seen the other one run");
@@ -208,8 +222,10 @@ fn without_questions_the_time_that_the_guard_slept_through_does_not_count() {
     let mut register = register();
     let old = write(20, 1);
     register.announce(&old, NOW).expect("newer");
-    let (Settled::Running(id), _) = register.settle(&old, NOW).expect("the newest") else { panic!("free") };
-    register.end(&old, id, Ended::InDoubt { until: NOW + EXECUTION }, NOW);
+    let (AdmitDecision::Running(id), _) = register.settle(&old, NOW).expect("the newest") else {
+        panic!("free")
+    };
+    register.end(&old, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
     let woken = NOW + SECOND + EXECUTION * 2;
     register.slept(EXECUTION * 2, woken);
     assert!(is_closed(&mut register, 21, woken));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::remembered::Identity;
+use crate::store::remembered::StoreIdentity;
 
 /// The first line, with the version of the written form.
 pub(super) const FIRST_LINE: &[u8] = b"fencegate guard backup 1\n";
@@ -14,9 +14,9 @@ pub(in crate::store) const BEGINNING: &[u8] = b"fencegate guard backup ";
 
 /// The facts about a backup, before its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct BackupHeader {
     /// The identity of the store that was copied.
-    pub identity: Identity,
+    pub identity: StoreIdentity,
     /// Seconds of the wall clock when it was made, for people.
     pub taken: u64,
     /// No mark in it is above this epoch, nor is its floor.
@@ -35,7 +35,7 @@ pub struct Header {
 
 /// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RowKind {
     /// A key, and the epochs of its marks: that of writes and that of reads, eight bytes each, zero for none.
     Mark,
     /// The id of an operation, and its entry.
@@ -45,7 +45,7 @@ pub enum Kind {
 /// One row of a backup, in the store's own form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupRow {
-    pub kind: Kind,
+    pub kind: RowKind,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
 }

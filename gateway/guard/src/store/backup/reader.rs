@@ -8,12 +8,14 @@ use std::{
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 
-use super::archive::{BEGINNING, BackupRow, FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
+use super::archive::{
+    BEGINNING, BackupHeader, BackupRow, FIRST_LINE, LONGEST, MARK, OPERATION, RowKind, SUM,
+};
 use crate::store::remembered::FORMAT;
 
 /// Why a file is not accepted as a backup.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub enum BackupFormatError {
     #[error("it cannot be read: {0}")]
     Unreadable(io::Error),
     #[error("it is no backup of a guard's store")]
@@ -21,16 +23,16 @@ pub enum Broken {
     #[error("a newer build has written it; upgrade this one")]
     Newer,
     #[error("it is cut off: its end is missing")]
-    CutOff,
+    Truncated,
     #[error("it was changed since it was made: {0}")]
-    Changed(&'static str),
+    Corrupt(&'static str),
 }
 
 /// Reads a whole backup, and returns its header.
 ///
 /// # Errors
 /// The file is no backup, or not whole.
-pub fn verify(path: &Path) -> Result<Header, Broken> {
+pub fn verify(path: &Path) -> Result<BackupHeader, BackupFormatError> {
     read(path, |_| Ok(()))
 }
 
@@ -39,8 +41,11 @@ pub fn verify(path: &Path) -> Result<Header, Broken> {
 ///
 /// # Errors
 /// The file is no backup or not whole, or `each` has failed.
-pub fn read<E: From<Broken>>(path: &Path, each: impl FnMut(BackupRow) -> Result<(), E>) -> Result<Header, E> {
-    let file = File::open(path).map_err(Broken::Unreadable)?;
+pub fn read<E: From<BackupFormatError>>(
+    path: &Path,
+    each: impl FnMut(BackupRow) -> Result<(), E>,
+) -> Result<BackupHeader, E> {
+    let file = File::open(path).map_err(BackupFormatError::Unreadable)?;
     BackupReader { from: BufReader::with_capacity(BUFFER, file), sum: Context::new(&SHA256) }.read(each)
 }
 
@@ -55,100 +60,104 @@ struct BackupReader<R> {
 }
 
 impl<R: BufRead> BackupReader<R> {
-    fn read<E: From<Broken>>(
+    fn read<E: From<BackupFormatError>>(
         mut self,
         mut each: impl FnMut(BackupRow) -> Result<(), E>,
-    ) -> Result<Header, E> {
+    ) -> Result<BackupHeader, E> {
         let header = self.header()?;
         let (mut marks, mut operations) = (0, 0);
         while let Some(kind) = self.kind()? {
             *match kind {
-                Kind::Mark => &mut marks,
-                Kind::Operation => &mut operations,
+                RowKind::Mark => &mut marks,
+                RowKind::Operation => &mut operations,
             } += 1;
             let (key, value) = (self.part()?, self.part()?);
             each(BackupRow { kind, key, value })?;
         }
         self.end()?;
         if (marks, operations) != (header.marks, header.operations) {
-            return Err(Broken::Changed("it holds more or less than it says").into());
+            return Err(BackupFormatError::Corrupt("it holds more or less than it says").into());
         }
         Ok(header)
     }
 
-    fn header(&mut self) -> Result<Header, Broken> {
+    fn header(&mut self) -> Result<BackupHeader, BackupFormatError> {
         let first = self.line(FIRST_LINE.len() as u64)?;
         if first != FIRST_LINE {
             let one = first.starts_with(BEGINNING);
-            return Err(if one { Broken::Newer } else { Broken::Foreign });
+            return Err(if one { BackupFormatError::Newer } else { BackupFormatError::Foreign });
         }
         let line = self.line(LONGEST_HEADER)?;
         if !line.ends_with(b"\n") {
-            return Err(Broken::CutOff);
+            return Err(BackupFormatError::Truncated);
         }
-        let bad = |_| Broken::Changed("what it says of itself cannot be read");
-        let header: Header = serde_json::from_slice(&line).map_err(bad)?;
+        let bad = |_| BackupFormatError::Corrupt("what it says of itself cannot be read");
+        let header: BackupHeader = serde_json::from_slice(&line).map_err(bad)?;
         if header.identity.format > FORMAT {
-            return Err(Broken::Newer);
+            return Err(BackupFormatError::Newer);
         }
         Ok(header)
     }
 
     /// Reads to the end of a line, or `most` bytes.
-    fn line(&mut self, most: u64) -> Result<Vec<u8>, Broken> {
+    fn line(&mut self, most: u64) -> Result<Vec<u8>, BackupFormatError> {
         let mut line = Vec::new();
-        self.from.by_ref().take(most).read_until(b'\n', &mut line).map_err(Broken::Unreadable)?;
+        self.from.by_ref().take(most).read_until(b'\n', &mut line).map_err(BackupFormatError::Unreadable)?;
         self.sum.update(&line);
         Ok(line)
     }
 
     /// The kind of the next row; `None` if the sum follows.
-    fn kind(&mut self) -> Result<Option<Kind>, Broken> {
+    fn kind(&mut self) -> Result<Option<RowKind>, BackupFormatError> {
         let [tag] = self.exactly()?;
         self.sum.update(&[tag]);
         match tag {
-            MARK => Ok(Some(Kind::Mark)),
-            OPERATION => Ok(Some(Kind::Operation)),
+            MARK => Ok(Some(RowKind::Mark)),
+            OPERATION => Ok(Some(RowKind::Operation)),
             SUM => Ok(None),
-            _ => Err(Broken::Changed("something stands in it that nobody has written")),
+            _ => Err(BackupFormatError::Corrupt("something stands in it that nobody has written")),
         }
     }
 
-    fn part(&mut self) -> Result<Vec<u8>, Broken> {
+    fn part(&mut self) -> Result<Vec<u8>, BackupFormatError> {
         let length: [u8; 4] = self.exactly()?;
         self.sum.update(&length);
         let length = u32::from_be_bytes(length);
         if length > LONGEST {
-            return Err(Broken::Changed("an entry is longer than any can be"));
+            return Err(BackupFormatError::Corrupt("an entry is longer than any can be"));
         }
         // The buffer grows as bytes come, so a wrong length takes no more memory than the file has bytes.
         let mut part = Vec::new();
-        self.from.by_ref().take(length.into()).read_to_end(&mut part).map_err(Broken::Unreadable)?;
+        self.from
+            .by_ref()
+            .take(length.into())
+            .read_to_end(&mut part)
+            .map_err(BackupFormatError::Unreadable)?;
         if part.len() != length as usize {
-            return Err(Broken::CutOff);
+            return Err(BackupFormatError::Truncated);
         }
         self.sum.update(&part);
         Ok(part)
     }
 
-    fn end(&mut self) -> Result<(), Broken> {
+    fn end(&mut self) -> Result<(), BackupFormatError> {
         let told: [u8; SHA256_OUTPUT_LEN] = self.exactly()?;
         let sum = self.sum.clone().finish();
         if sum.as_ref() != told {
-            return Err(Broken::Changed("its sum is another one"));
+            return Err(BackupFormatError::Corrupt("its sum is another one"));
         }
         match self.from.fill_buf() {
             Ok([]) => Ok(()),
-            Ok(_) => Err(Broken::Changed("something stands behind its end")),
-            Err(error) => Err(Broken::Unreadable(error)),
+            Ok(_) => Err(BackupFormatError::Corrupt("something stands behind its end")),
+            Err(error) => Err(BackupFormatError::Unreadable(error)),
         }
     }
 
-    fn exactly<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+    fn exactly<const N: usize>(&mut self) -> Result<[u8; N], BackupFormatError> {
         let mut bytes = [0; N];
         self.from.read_exact(&mut bytes).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => Broken::CutOff,
-            _ => Broken::Unreadable(error),
+            ErrorKind::UnexpectedEof => BackupFormatError::Truncated,
+            _ => BackupFormatError::Unreadable(error),
         })?;
         Ok(bytes)
     }

@@ -1,11 +1,11 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use super::*;
-use crate::store::Identity;
+use crate::store::StoreIdentity;
 
-fn header() -> Header {
-    Header {
-        identity: Identity { format: 2, store: "s-1".into(), ensemble: "e-1".into() },
+fn header() -> BackupHeader {
+    BackupHeader {
+        identity: StoreIdentity { format: 2, store: "s-1".into(), ensemble: "e-1".into() },
         taken: 1_700_000_000,
         highest: 9,
         floor: 5,
@@ -17,13 +17,13 @@ fn header() -> Header {
     }
 }
 
-fn written(header: &Header) -> Vec<u8> {
+fn written(header: &BackupHeader) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writing = BackupWriter::begin(&mut bytes, header).expect("memory takes every byte");
     for (kind, key, value) in [
-        (Kind::Mark, b"a".as_slice(), [7; 16].as_slice()),
-        (Kind::Mark, b"b", &[8; 16]),
-        (Kind::Operation, &[3; 32], b"an entry\n"),
+        (RowKind::Mark, b"a".as_slice(), [7; 16].as_slice()),
+        (RowKind::Mark, b"b", &[8; 16]),
+        (RowKind::Operation, &[3; 32], b"an entry\n"),
     ] {
         writing.row(kind, key, value).expect("memory takes every byte");
     }
@@ -31,9 +31,9 @@ fn written(header: &Header) -> Vec<u8> {
     bytes
 }
 
-struct Place(tempfile::TempDir);
+struct TestFolder(tempfile::TempDir);
 
-impl Place {
+impl TestFolder {
     fn with(&self, bytes: &[u8]) -> PathBuf {
         let path = self.0.path().join("backup");
         fs::write(&path, bytes).expect("a folder of our own");
@@ -41,8 +41,8 @@ impl Place {
     }
 }
 
-fn place() -> Place {
-    Place(tempfile::tempdir().expect("a folder"))
+fn place() -> TestFolder {
+    TestFolder(tempfile::tempdir().expect("a folder"))
 }
 
 #[test]
@@ -50,13 +50,16 @@ fn what_was_written_is_read() {
     let place = place();
     let path = place.with(&written(&header()));
     let mut rows = Vec::new();
-    let read = read::<Broken>(&path, |row| {
+    let read = read::<BackupFormatError>(&path, |row| {
         rows.push(row);
         Ok(())
     });
     assert_eq!(read.expect("whole"), header());
     assert_eq!(rows.len(), 3);
-    assert_eq!(rows[2], BackupRow { kind: Kind::Operation, key: vec![3; 32], value: b"an entry\n".into() });
+    assert_eq!(
+        rows[2],
+        BackupRow { kind: RowKind::Operation, key: vec![3; 32], value: b"an entry\n".into() }
+    );
 }
 
 #[test]
@@ -66,7 +69,7 @@ fn one_that_is_cut_off_anywhere_is_refused() {
         verify(&place.with(&whole[..length])).expect_err("a part of it");
     }
     let more = [&whole[..], b"\n"].concat();
-    assert!(matches!(verify(&place.with(&more)), Err(Broken::Changed(_))));
+    assert!(matches!(verify(&place.with(&more)), Err(BackupFormatError::Corrupt(_))));
 }
 
 #[test]
@@ -84,16 +87,16 @@ fn one_of_which_a_bit_has_changed_is_refused() {
 #[test]
 fn one_that_counts_otherwise_than_it_says_is_refused() {
     let place = place();
-    let fewer = Header { marks: 1, ..header() };
-    assert!(matches!(verify(&place.with(&written(&fewer))), Err(Broken::Changed(_))));
+    let fewer = BackupHeader { marks: 1, ..header() };
+    assert!(matches!(verify(&place.with(&written(&fewer))), Err(BackupFormatError::Corrupt(_))));
 }
 
 #[test]
 fn of_what_is_none_it_is_said_what_it_is() {
     let place = place();
-    assert!(matches!(verify(&place.with(b"redb\x1a\x0a\xa9\x0d\x0a")), Err(Broken::Foreign)));
-    assert!(matches!(verify(&place.with(b"fencegate guard backup 2\n{}\n")), Err(Broken::Newer)));
-    let newer = Header { identity: Identity { format: 3, ..header().identity }, ..header() };
-    assert!(matches!(verify(&place.with(&written(&newer))), Err(Broken::Newer)));
-    assert!(matches!(verify(&place.with(b"").with_extension("none")), Err(Broken::Unreadable(_))));
+    assert!(matches!(verify(&place.with(b"redb\x1a\x0a\xa9\x0d\x0a")), Err(BackupFormatError::Foreign)));
+    assert!(matches!(verify(&place.with(b"fencegate guard backup 2\n{}\n")), Err(BackupFormatError::Newer)));
+    let newer = BackupHeader { identity: StoreIdentity { format: 3, ..header().identity }, ..header() };
+    assert!(matches!(verify(&place.with(&written(&newer))), Err(BackupFormatError::Newer)));
+    assert!(matches!(verify(&place.with(b"").with_extension("none")), Err(BackupFormatError::Unreadable(_))));
 }

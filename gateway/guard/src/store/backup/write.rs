@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-use super::archive::{FIRST_LINE, Header, Kind, LONGEST, MARK, OPERATION, SUM};
+use super::archive::{BackupHeader, FIRST_LINE, LONGEST, MARK, OPERATION, RowKind, SUM};
 
 /// A backup that is being written.
 pub(in crate::store) struct BackupWriter<W> {
@@ -13,7 +13,7 @@ pub(in crate::store) struct BackupWriter<W> {
 }
 
 impl<W: Write> BackupWriter<W> {
-    pub(in crate::store) fn begin(out: W, header: &Header) -> io::Result<Self> {
+    pub(in crate::store) fn begin(out: W, header: &BackupHeader) -> io::Result<Self> {
         let mut writing = Self { out, sum: Context::new(&SHA256) };
         writing.write(FIRST_LINE)?;
         let header = serde_json::to_vec(header).expect("plain fields serialise");
@@ -22,10 +22,10 @@ impl<W: Write> BackupWriter<W> {
         Ok(writing)
     }
 
-    pub(in crate::store) fn row(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(in crate::store) fn row(&mut self, kind: RowKind, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.write(&[match kind {
-            Kind::Mark => MARK,
-            Kind::Operation => OPERATION,
+            RowKind::Mark => MARK,
+            RowKind::Operation => OPERATION,
         }])?;
         for part in [key, value] {
             let length = u32::try_from(part.len()).ok().filter(|length| *length <= LONGEST);

@@ -8,14 +8,14 @@ use std::{
 use redb::{ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
 use super::{
-    Redb,
+    RedbStore,
     tables::{ERA, FLOOR, MARKS, MAX_EXECUTION, OPERATIONS, SINGLE, TIME, number, read_epochs},
 };
 use crate::{
     store::{
-        Identity, StoreError,
-        backup::{BackupWriter, Header, Kind},
-        durable::NotCopied,
+        StoreError, StoreIdentity,
+        backup::{BackupHeader, BackupWriter, RowKind},
+        durable::CopyStoreError,
     },
     wall_clock::wall_clock,
 };
@@ -23,12 +23,12 @@ use crate::{
 /// Bytes of one write.
 const CHUNK: usize = 64 << 10;
 
-impl Redb {
+impl RedbStore {
     /// The header of a backup that is made now.
     ///
     /// # Errors
     /// The store cannot be read, or is of a newer build.
-    pub fn header(&self) -> Result<Header, StoreError> {
+    pub fn header(&self) -> Result<BackupHeader, StoreError> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;
         self.header_of(&read, identity)
@@ -36,7 +36,7 @@ impl Redb {
 
     /// The backup has exactly the commits before this call. A reading transaction does not hold up commits; pages that
     /// they free stay in use until the read has ended.
-    pub(super) fn copied(&self, into: &mut dyn Write) -> Result<Header, NotCopied> {
+    pub(super) fn copied(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;
         let header = self.header_of(&read, identity)?;
@@ -44,18 +44,18 @@ impl Redb {
         let marks = read.open_table(MARKS).map_err(|error| self.bad(error))?;
         for row in marks.iter().map_err(|error| self.bad(error))? {
             let (key, epochs) = row.map_err(|error| self.bad(error))?;
-            writing.row(Kind::Mark, key.value().as_bytes(), epochs.value())?;
+            writing.row(RowKind::Mark, key.value().as_bytes(), epochs.value())?;
         }
         let operations = read.open_table(OPERATIONS).map_err(|error| self.bad(error))?;
         for row in operations.iter().map_err(|error| self.bad(error))? {
             let (id, entry) = row.map_err(|error| self.bad(error))?;
-            writing.row(Kind::Operation, id.value(), entry.value())?;
+            writing.row(RowKind::Operation, id.value(), entry.value())?;
         }
         writing.end()?;
         Ok(header)
     }
 
-    fn header_of(&self, read: &ReadTransaction, identity: Identity) -> Result<Header, StoreError> {
+    fn header_of(&self, read: &ReadTransaction, identity: StoreIdentity) -> Result<BackupHeader, StoreError> {
         let said = || -> Result<_, redb::Error> {
             let single = read.open_table(SINGLE)?;
             let one = |name| Ok::<_, redb::Error>(single.get(name)?.map(|value| number(value.value())));
@@ -66,7 +66,7 @@ impl Redb {
                 let epochs = read_epochs(row?.1.value());
                 highest = highest.max(epochs.map_or(0, |epochs| epochs.highest()));
             }
-            Ok(Header {
+            Ok(BackupHeader {
                 identity,
                 taken: wall_clock(),
                 highest,

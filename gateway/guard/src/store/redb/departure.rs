@@ -8,22 +8,22 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use super::{
-    CACHE, Redb, is_backup, operation_id,
+    CACHE, RedbStore, is_backup, operation_id,
     tables::{AT_WORK, DEPARTED, GONE, IDENTITY, MARKS, OPERATIONS, SINGLE, WHOLE, read_epochs},
     unreadable,
 };
 use crate::{
-    operation::Entry,
-    store::{Departed, Epochs, Identity, KeyMarks, StoreError, WholeMarks},
+    operation::JournalEntry,
+    store::{Epochs, KeyWatermarks, MovedMarker, StoreError, StoreIdentity, StoredKey},
 };
 
 /// Bytes of operations in one batch; the last operation may go beyond.
 const MOST_BYTES: usize = 1 << 20;
 
 /// A row of marks in the file's form: key, epochs, and whole marks.
-type Row = (String, Vec<u8>, Option<Vec<u8>>);
+type MarksRow = (String, Vec<u8>, Option<Vec<u8>>);
 
-impl Redb {
+impl RedbStore {
     /// Opens the file even if its store was moved elsewhere.
     pub(crate) fn open_wherever(path: &Path) -> Result<Self, StoreError> {
         if !path.exists() {
@@ -46,7 +46,7 @@ impl Redb {
     }
 
     /// Where the store was moved to, if it was.
-    pub(crate) fn departed(&self) -> Result<Option<Departed>, StoreError> {
+    pub(crate) fn departed(&self) -> Result<Option<MovedMarker>, StoreError> {
         let read = self.database.begin_read().map_err(|error| self.bad(error))?;
         let single = read.open_table(SINGLE).map_err(|error| self.bad(error))?;
         let json = single.get(DEPARTED).map_err(|error| self.bad(error))?;
@@ -55,8 +55,8 @@ impl Redb {
     }
 
     /// Marks the file as moved, so that no guard opens it any more. On the disk when this returns.
-    pub(crate) fn depart(&self, departed: &Departed) -> Result<(), StoreError> {
-        let identity = Identity { format: GONE, ..self.identity()? };
+    pub(crate) fn depart(&self, departed: &MovedMarker) -> Result<(), StoreError> {
+        let identity = StoreIdentity { format: GONE, ..self.identity()? };
         self.write(|write| {
             let mut single = write.open_table(SINGLE)?;
             let json = |value: serde_json::Result<Vec<u8>>| value.expect("plain fields serialise");
@@ -71,8 +71,8 @@ impl Redb {
         &self,
         last: Option<&ResourceKey>,
         most: usize,
-    ) -> Result<Vec<KeyMarks>, StoreError> {
-        let rows: Vec<Row> = self.read(|read| {
+    ) -> Result<Vec<StoredKey>, StoreError> {
+        let rows: Vec<MarksRow> = self.read(|read| {
             let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
             let mut rows = Vec::new();
             for row in marks.range::<&str>((behind(last), Bound::Unbounded))?.take(most) {
@@ -86,8 +86,8 @@ impl Redb {
     }
 
     /// Keys that only have whole marks, from an orderly end.
-    pub(crate) fn only_whole(&self) -> Result<Vec<KeyMarks>, StoreError> {
-        let rows: Vec<Row> = self.read(|read| {
+    pub(crate) fn only_whole(&self) -> Result<Vec<StoredKey>, StoreError> {
+        let rows: Vec<MarksRow> = self.read(|read| {
             let (marks, whole) = (read.open_table(MARKS)?, read.open_table(WHOLE)?);
             let mut rows = Vec::new();
             for row in whole.iter()? {
@@ -101,7 +101,7 @@ impl Redb {
         rows.into_iter().map(|row| self.key_marks(row)).collect()
     }
 
-    fn key_marks(&self, (key, epochs, whole): Row) -> Result<KeyMarks, StoreError> {
+    fn key_marks(&self, (key, epochs, whole): MarksRow) -> Result<StoredKey, StoreError> {
         let key = self.key(&key)?;
         let damaged = || self.bad(format!("the marks of `{key}` are damaged"));
         let epochs = read_epochs(&epochs).ok_or_else(damaged)?;
@@ -109,8 +109,8 @@ impl Redb {
             return Err(damaged());
         }
         let whole = whole.map(|json| serde_json::from_slice(&json).map_err(|_| damaged())).transpose()?;
-        let whole = whole.map(|(write, read)| WholeMarks { key: key.clone(), write, read });
-        Ok(KeyMarks { key, epochs, whole })
+        let whole = whole.map(|(write, read)| KeyWatermarks { key: key.clone(), write, read });
+        Ok(StoredKey { key, epochs, whole })
     }
 
     /// The next keys after `last` that may be at work.
@@ -144,7 +144,7 @@ impl Redb {
         &self,
         last: Option<&OperationId>,
         most: usize,
-    ) -> Result<Vec<(OperationId, Entry)>, StoreError> {
+    ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
         let rows: Vec<(Vec<u8>, Vec<u8>)> = self.read(|read| {
             let table = read.open_table(OPERATIONS)?;
             let from = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.bytes().as_slice()));

@@ -7,18 +7,18 @@ use fencegate_policies::operation::OperationId;
 use fencegate_process::failpoint;
 
 use super::{
-    Redb,
+    RedbStore,
     tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, SINGLE, TIME, Tables, read_entry},
 };
 use crate::store::{
-    Change, Identity, StoreError,
-    backup::{BackupRow, Broken, Header, Kind, read},
-    durable::NotRestored,
+    Change, StoreError, StoreIdentity,
+    backup::{BackupFormatError, BackupHeader, BackupRow, RowKind, read},
+    durable::RestoreStoreError,
 };
 
 /// The properties of a restored store.
 #[derive(Debug, Clone)]
-pub struct Restored {
+pub struct RestoreOptions {
     /// A new name, because the store that was backed up may still be in use somewhere.
     pub store: String,
     /// No token up to here is let in, on any key. It has to be at or above every token that was ever given out.
@@ -28,9 +28,9 @@ pub struct Restored {
     pub max_execution: Duration,
 }
 
-impl Restored {
+impl RestoreOptions {
     /// How long every key is closed after the first start: a guard that stands still elsewhere may still send.
-    pub fn closed_for(&self, backup: &Header) -> Duration {
+    pub fn closed_for(&self, backup: &BackupHeader) -> Duration {
         self.send_within.saturating_add(backup.max_execution.unwrap_or_default().max(self.max_execution))
     }
 }
@@ -39,27 +39,31 @@ impl Restored {
 const MOST_AT_ONCE: usize = 1000;
 const BYTES_AT_ONCE: usize = 8 << 20;
 
-impl Redb {
+impl RedbStore {
     /// Makes the file at `path` from the backup. Until this has returned, the file has no identity and is no store.
     ///
     /// No mark is taken over: a mark counts in place of the floor, so it would let in tokens between mark and floor.
     ///
     /// # Errors
     /// The backup is not whole, or the floor is below the backup's own highest epoch.
-    pub fn restore(path: &Path, backup: &Path, restored: &Restored) -> Result<Header, NotRestored> {
+    pub fn restore(
+        path: &Path,
+        backup: &Path,
+        restored: &RestoreOptions,
+    ) -> Result<BackupHeader, RestoreStoreError> {
         let store = Self::made(path)?;
         let mut batch = Batch::default();
         let header = read(backup, |row| {
-            if row.kind == Kind::Operation {
+            if row.kind == RowKind::Operation {
                 batch.take(&row)?;
                 if batch.is_full() {
                     batch.write(&store)?;
                 }
             }
-            Ok::<_, NotRestored>(())
+            Ok::<_, RestoreStoreError>(())
         })?;
         if restored.floor < header.highest {
-            return Err(NotRestored::Floor { floor: restored.floor, highest: header.highest });
+            return Err(RestoreStoreError::Floor { floor: restored.floor, highest: header.highest });
         }
         batch.write(&store)?;
         store.becomes_one(&header, restored)?;
@@ -67,9 +71,9 @@ impl Redb {
     }
 
     /// The last step makes the file a store, in one transaction.
-    fn becomes_one(&self, header: &Header, restored: &Restored) -> Result<(), StoreError> {
-        let Restored { store, floor, .. } = restored;
-        let identity = Identity { store: store.clone(), ..header.identity.clone() };
+    fn becomes_one(&self, header: &BackupHeader, restored: &RestoreOptions) -> Result<(), StoreError> {
+        let RestoreOptions { store, floor, .. } = restored;
+        let identity = StoreIdentity { store: store.clone(), ..header.identity.clone() };
         let longest = u64::try_from(restored.closed_for(header).as_millis()).unwrap_or(u64::MAX);
         failpoint::pass("amid_restore");
         self.write(|write| {
@@ -96,10 +100,10 @@ struct Batch {
 }
 
 impl Batch {
-    fn take(&mut self, row: &BackupRow) -> Result<(), Broken> {
+    fn take(&mut self, row: &BackupRow) -> Result<(), BackupFormatError> {
         let id = row.key.as_slice().try_into().ok().map(OperationId::of);
         let (Some(id), Some(entry)) = (id, read_entry(&row.value)) else {
-            return Err(Broken::Changed("an operation is damaged"));
+            return Err(BackupFormatError::Corrupt("an operation is damaged"));
         };
         self.bytes += row.value.len();
         self.changes.push(Change::Operation { id, entry: Box::new(entry) });
@@ -110,7 +114,7 @@ impl Batch {
         self.changes.len() >= MOST_AT_ONCE || self.bytes >= BYTES_AT_ONCE
     }
 
-    fn write(&mut self, store: &Redb) -> Result<(), StoreError> {
+    fn write(&mut self, store: &RedbStore) -> Result<(), StoreError> {
         let changes = std::mem::take(self).changes;
         store.write(|write| {
             let mut tables = Tables::open(write)?;

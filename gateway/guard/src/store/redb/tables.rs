@@ -5,7 +5,7 @@ use fencegate_policies::operation::OperationId;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::{
-    operation::{Entry, Kept, State},
+    operation::{JournalEntry, State, StoredResponse},
     store::{Change, Epochs, JournalSize},
 };
 
@@ -125,11 +125,11 @@ impl<'t> Tables<'t> {
                     self.forget(id)?;
                 }
             }
-            Change::Whole(marks) => {
+            Change::Watermarks(marks) => {
                 let json = serde_json::to_vec(&(marks.write, marks.read)).expect("plain fields serialise");
                 self.whole.insert(marks.key.as_str(), json.as_slice())?;
             }
-            Change::CleanStop(stop) => {
+            Change::CleanShutdown(stop) => {
                 let json = serde_json::to_vec(stop).expect("plain fields serialise");
                 self.single(CLEAN_STOP, &json)?;
             }
@@ -142,7 +142,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    fn operation(&mut self, id: &OperationId, entry: &Entry) -> Result<(), redb::Error> {
+    fn operation(&mut self, id: &OperationId, entry: &JournalEntry) -> Result<(), redb::Error> {
         self.forget(id)?;
         let written = written_entry(entry);
         let id = id.bytes().as_slice();
@@ -177,7 +177,7 @@ fn length(written: &[u8]) -> u64 {
 }
 
 /// When it may be forgotten: seconds of the store's time.
-fn end(entry: &Entry) -> Option<u64> {
+fn end(entry: &JournalEntry) -> Option<u64> {
     match entry.state {
         State::Admitted => None,
         State::Done { at, .. } | State::Resolved { at, .. } => Some(at.saturating_add(entry.keep)),
@@ -200,22 +200,22 @@ pub(super) fn latest(
 }
 
 /// The length of the JSON, the JSON, and the body of a kept answer if there is one.
-fn written_entry(entry: &Entry) -> Vec<u8> {
+fn written_entry(entry: &JournalEntry) -> Vec<u8> {
     let json = serde_json::to_vec(entry).expect("plain fields serialise");
     let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");
     let mut written = length.to_be_bytes().to_vec();
     written.extend(json);
-    if let State::Done { answer: Some(Kept { body: Some(body), .. }), .. } = &entry.state {
+    if let State::Done { answer: Some(StoredResponse { body: Some(body), .. }), .. } = &entry.state {
         written.push(1);
         written.extend_from_slice(body);
     }
     written
 }
 
-pub(super) fn read_entry(written: &[u8]) -> Option<Entry> {
+pub(super) fn read_entry(written: &[u8]) -> Option<JournalEntry> {
     let (length, rest) = written.split_first_chunk::<4>()?;
     let (json, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
-    let mut entry: Entry = serde_json::from_slice(json).ok()?;
+    let mut entry: JournalEntry = serde_json::from_slice(json).ok()?;
     if let (State::Done { answer: Some(kept), .. }, Some((1, body))) = (&mut entry.state, rest.split_first())
     {
         kept.body = Some(Bytes::copy_from_slice(body));

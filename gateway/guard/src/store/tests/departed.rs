@@ -6,16 +6,16 @@ use super::*;
 fn a_file_whose_store_has_gone_is_opened_by_no_guard_and_gives_the_same_away_as_before() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
-    let departed = Departed { id: "m-1".into(), to: "a database".into() };
-    let store = Redb::init(&path, &identity(), 5).expect("a new store");
-    assert!(matches!(Redb::open(&path), Err(StoreError::InUse { .. })), "it is open");
+    let departed = MovedMarker { id: "m-1".into(), to: "a database".into() };
+    let store = RedbStore::init(&path, &identity(), 5).expect("a new store");
+    assert!(matches!(RedbStore::open(&path), Err(StoreError::InUse { .. })), "it is open");
     let id = OperationId::of([3; 32]);
     store
         .commit(&[mark("a", 7), Change::Operation { id, entry: entry(State::Admitted).into() }])
         .expect("written");
     store.commit(&[Change::AtWork { key: key("a") }, Change::AtWorkListed]).expect("written");
-    store.commit(&[Change::CleanStop(CleanStop::default())]).expect("written");
-    let given = |store: &Redb| {
+    store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
+    let given = |store: &RedbStore| {
         let keys = store.marks_behind(None, 9).expect("readable");
         let at_work = store.at_work_behind(None, 9).expect("readable");
         (
@@ -27,19 +27,19 @@ fn a_file_whose_store_has_gone_is_opened_by_no_guard_and_gives_the_same_away_as_
     };
     let before = given(&store);
     assert_eq!((before.1.len(), before.2.len(), before.3.len()), (1, 1, 1));
-    assert_eq!(before.0.clean_stop, Some(CleanStop::default()), "it was only looked at");
+    assert_eq!(before.0.clean_stop, Some(CleanShutdown::default()), "it was only looked at");
     store.depart(&departed).expect("written");
     drop(store);
-    let refused = Redb::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
+    let refused = RedbStore::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("FG0545") && refused.contains("a database"), "{refused}");
-    let store = Redb::open_wherever(&path).expect("whoever moves it opens it");
+    let store = RedbStore::open_wherever(&path).expect("whoever moves it opens it");
     assert_eq!((store.departed().expect("readable"), given(&store)), (Some(departed), before));
 }
 
 #[test]
 fn what_a_file_gives_away_comes_in_batches_without_gaps() {
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Redb::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
+    let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let names: Vec<String> = (0..25).map(|n| format!("k{n:02}")).collect();
     let marks: Vec<_> = names.iter().map(|name| mark(name, 7)).collect();
     let ids: Vec<_> = (0..25).map(|n| OperationId::of([n; 32])).collect();
@@ -61,8 +61,8 @@ fn what_a_file_gives_away_comes_in_batches_without_gaps() {
     assert_eq!(keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>(), names);
     assert_eq!(operations, ids);
     // A key that only has whole marks is not lost.
-    let whole = WholeMarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
-    store.commit(&[Change::Whole(whole.clone())]).expect("written");
+    let whole = KeyWatermarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
+    store.commit(&[Change::Watermarks(whole.clone())]).expect("written");
     let only = store.only_whole().expect("readable");
     assert_eq!(
         only.into_iter().map(|row| (row.key, row.whole)).collect::<Vec<_>>(),

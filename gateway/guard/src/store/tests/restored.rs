@@ -2,18 +2,18 @@
 
 use std::{fs, io, path::PathBuf};
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 use super::*;
 use crate::{
-    refused::Refused,
-    register::{Claim, Register, Scope, Why},
-    store::backup::{Broken, verify},
+    refused::AdmitError,
+    register::{AdmissionTable, Claim, QuarantineReason, QuarantineScope},
+    store::backup::{BackupFormatError, verify},
 };
 
-struct Place(tempfile::TempDir);
+struct TestFolder(tempfile::TempDir);
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
     }
@@ -22,11 +22,11 @@ impl Place {
         self.0.path().join(name)
     }
 
-    fn store(&self) -> Redb {
-        Redb::init(&self.path("guard.redb"), &identity(), 5).expect("a new store")
+    fn store(&self) -> RedbStore {
+        RedbStore::init(&self.path("guard.redb"), &identity(), 5).expect("a new store")
     }
 
-    fn backup(&self, store: &Redb) -> PathBuf {
+    fn backup(&self, store: &RedbStore) -> PathBuf {
         let path = self.path("backup");
         let mut bytes = Vec::new();
         store.copy(&mut bytes).expect("memory takes every byte");
@@ -35,8 +35,8 @@ impl Place {
     }
 }
 
-fn restored(floor: u64) -> Restored {
-    Restored { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
+fn restored(floor: u64) -> RestoreOptions {
+    RestoreOptions { store: "s-2".into(), floor, send_within: SECOND, max_execution: SECOND * 2 }
 }
 
 /// The tests write eight operations for each of these: more than fit into one transaction.
@@ -44,13 +44,13 @@ const MANY: u8 = 250;
 
 #[test]
 fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = place.store();
     store.commit(&[mark("a", 7), mark("b", 9), Change::Era(2), Change::Time(77)]).expect("written");
     store.commit(&[Change::MaxExecution(SECOND * 30), Change::AtWorkListed]).expect("written");
-    store.commit(&[Change::CleanStop(CleanStop::default())]).expect("written");
+    store.commit(&[Change::CleanShutdown(CleanShutdown::default())]).expect("written");
     let body = Some(bytes::Bytes::from_static(b"paid"));
-    let done = State::Done { at: 90, answer: Some(Kept { status: 201, fields: Vec::new(), body }) };
+    let done = State::Done { at: 90, answer: Some(StoredResponse { status: 201, fields: Vec::new(), body }) };
     let operations = (0..MANY).flat_map(|number| {
         let state = if number % 2 == 0 { done.clone() } else { State::Admitted };
         let id = move |other| {
@@ -64,12 +64,12 @@ fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
     assert_eq!((header.highest, header.floor, header.marks, header.operations), (9, 5, 2, 2000));
 
     let path = place.path("restored.redb");
-    Redb::restore(&path, &backup, &restored(20)).expect("made");
-    let made = Redb::open(&path).expect("a store");
+    RedbStore::restore(&path, &backup, &restored(20)).expect("made");
+    let made = RedbStore::open(&path).expect("a store");
     let remembered = made.load(SECOND).expect("readable");
-    assert_eq!(remembered.identity, Identity { store: "s-2".into(), ..identity() });
+    assert_eq!(remembered.identity, StoreIdentity { store: "s-2".into(), ..identity() });
     assert_eq!((remembered.floor, remembered.era, remembered.time), (20, 2, 77));
-    assert_eq!(remembered.at_work, AtWork::Restored);
+    assert_eq!(remembered.at_work, ActiveKeys::Restored);
     assert_eq!(remembered.clean_stop, None, "the word of an end before the backup");
     assert_eq!(remembered.marks, HashMap::new());
     assert_eq!(remembered.max_execution, Some(SECOND * 31), "and what may still be sent");
@@ -81,17 +81,20 @@ fn a_restored_store_knows_operations_and_no_mark_and_is_closed() {
 
 #[test]
 fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = place.store();
     store.commit(&[mark("a", 7)]).expect("written");
     let path = place.path("restored.redb");
-    Redb::restore(&path, &place.backup(&store), &restored(20)).expect("made");
-    let remembered = Redb::open(&path).expect("a store").load(SECOND).expect("readable");
-    let now = Boot::from_nanos(1_000_000_000);
-    let mut register = Register::new(&remembered, now, SECOND);
+    RedbStore::restore(&path, &place.backup(&store), &restored(20)).expect("made");
+    let remembered = RedbStore::open(&path).expect("a store").load(SECOND).expect("readable");
+    let now = BootInstant::from_nanos(1_000_000_000);
+    let mut register = AdmissionTable::new(&remembered, now, SECOND);
     assert_eq!(register.highest(), 20, "what gateways are told of it");
     let closed = register.quarantine(now).expect("closed");
-    assert_eq!((closed.scope, closed.until), (Scope::EveryKey(Why::Restored), now + SECOND * 3));
+    assert_eq!(
+        (closed.scope, closed.until),
+        (QuarantineScope::EveryKey(QuarantineReason::Restored), now + SECOND * 3)
+    );
     // `a` has a mark below the floor, and `b` was first used after the backup.
     for text in ["a", "b"] {
         let claim = |epoch| Claim {
@@ -103,7 +106,7 @@ fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken()
         };
         for overtaken in [6, 7, 8, 19, 20] {
             let refused = register.announce(&claim(overtaken), now).expect_err("it may have been overtaken");
-            assert!(matches!(refused, Refused::Floor { floor: 20 }), "{text}: {refused}");
+            assert!(matches!(refused, AdmitError::Floor { floor: 20 }), "{text}: {refused}");
         }
         register.announce(&claim(21), now).expect("newer than all");
     }
@@ -111,7 +114,7 @@ fn a_register_of_a_restored_store_lets_nothing_in_that_may_have_been_overtaken()
 
 #[test]
 fn a_backup_that_says_that_what_runs_takes_for_ever_closes_for_ever() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut header = place.store().header().expect("readable");
     header.max_execution = Some(Duration::MAX);
     assert_eq!(restored(20).closed_for(&header), Duration::MAX);
@@ -119,18 +122,18 @@ fn a_backup_that_says_that_what_runs_takes_for_ever_closes_for_ever() {
 
 #[test]
 fn a_floor_below_what_the_backup_knows_is_refused_and_no_store_is_left_that_opens() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = place.store();
     store.commit(&[mark("a", 7)]).expect("written");
     let (backup, path) = (place.backup(&store), place.path("restored.redb"));
-    let refused = Redb::restore(&path, &backup, &restored(6)).expect_err("it would let 7 in again");
-    assert!(matches!(refused, NotRestored::Floor { floor: 6, highest: 7 }));
-    assert!(Redb::open(&path).and_then(|store| store.load(SECOND)).is_err());
+    let refused = RedbStore::restore(&path, &backup, &restored(6)).expect_err("it would let 7 in again");
+    assert!(matches!(refused, RestoreStoreError::Floor { floor: 6, highest: 7 }));
+    assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
 }
 
 #[test]
 fn of_a_backup_that_is_cut_off_nothing_is_left_that_opens() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = place.store();
     for number in 0..9 {
         let (id, entry) = (OperationId::of([number; 32]), entry(State::Admitted).into());
@@ -139,26 +142,26 @@ fn of_a_backup_that_is_cut_off_nothing_is_left_that_opens() {
     let (backup, path) = (place.backup(&store), place.path("restored.redb"));
     let whole = fs::read(&backup).expect("there");
     fs::write(&backup, &whole[..whole.len() - 1]).expect("there");
-    let refused = Redb::restore(&path, &backup, &restored(20)).expect_err("not whole");
-    assert!(matches!(refused, NotRestored::Backup(Broken::CutOff)), "{refused}");
-    assert!(Redb::open(&path).and_then(|store| store.load(SECOND)).is_err());
+    let refused = RedbStore::restore(&path, &backup, &restored(20)).expect_err("not whole");
+    assert!(matches!(refused, RestoreStoreError::Backup(BackupFormatError::Truncated)), "{refused}");
+    assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
 }
 
 #[test]
 fn a_backup_is_no_store_and_stays_as_it_is_where_somebody_starts_with_it() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let backup = place.backup(&place.store());
     let before = fs::read(&backup).expect("there");
-    let refused = Redb::open(&backup).map(drop).expect_err("no store");
+    let refused = RedbStore::open(&backup).map(drop).expect_err("no store");
     assert!(matches!(&refused, StoreError::Backup { .. }));
     assert!(refused.to_string().contains("guard restore"), "{refused}");
     assert_eq!(fs::read(&backup).expect("there"), before);
 }
 
 /// A target with room for this many bytes.
-struct Full(usize);
+struct LimitedWriter(usize);
 
-impl io::Write for Full {
+impl io::Write for LimitedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
         Ok(bytes.len())
@@ -170,13 +173,13 @@ impl io::Write for Full {
 }
 
 /// A target that commits changes while the backup is written: they must not be in it, and must not wait.
-struct Meanwhile<'a> {
-    store: &'a Redb,
+struct CommittingWriter<'a> {
+    store: &'a RedbStore,
     commits: u64,
     taken: Vec<u8>,
 }
 
-impl io::Write for Meanwhile<'_> {
+impl io::Write for CommittingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.commits += 1;
         self.store.commit(&[mark("z", 100 + self.commits), mark("k0", 900)]).map_err(io::Error::other)?;
@@ -191,13 +194,13 @@ impl io::Write for Meanwhile<'_> {
 
 #[test]
 fn a_copy_is_of_one_moment_and_a_full_disk_leaves_the_store_as_it_was() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = place.store();
     let marks: Vec<_> = (0..9000).map(|number| mark(&format!("k{number}"), 50)).collect();
     store.commit(&marks).expect("written");
-    let full = store.copy(&mut Full(100_000)).expect_err("full");
-    assert!(matches!(full, NotCopied::Write(error) if error.kind() == io::ErrorKind::StorageFull));
-    let mut meanwhile = Meanwhile { store: &store, commits: 0, taken: Vec::new() };
+    let full = store.copy(&mut LimitedWriter(100_000)).expect_err("full");
+    assert!(matches!(full, CopyStoreError::Write(error) if error.kind() == io::ErrorKind::StorageFull));
+    let mut meanwhile = CommittingWriter { store: &store, commits: 0, taken: Vec::new() };
     let header = store.copy(&mut meanwhile).expect("written");
     assert!(meanwhile.commits > 2, "nothing was committed while it was written");
     assert_eq!((header.highest, header.marks), (50, 9000));

@@ -22,7 +22,7 @@ fn header(algorithm: Algorithm, kid: &str) -> Header {
     header
 }
 
-fn signed_by(pair: &Pair, header: &Header, payload: &Value) -> String {
+fn signed_by(pair: &SigningKeyPair, header: &Header, payload: &Value) -> String {
     encode(header, payload, &pair.encoding).expect("signed")
 }
 
@@ -38,15 +38,15 @@ fn joined(parts: &[String; 3]) -> String {
 #[test]
 fn a_tampered_ticket_is_invalid() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let good = signed(&pair);
-    let richer = Claims { keys: vec!["account/c".into()], ..claims() };
+    let richer = TicketClaims { keys: vec!["account/c".into()], ..claims() };
     let other = parts(&Signer::with_key(&pair).sign(&richer, NOW));
     let [head, _, signature] = parts(&good);
     let tampered = joined(&[head.clone(), other[1].clone(), signature.clone()]);
-    assert_eq!(verify(&verifier, &tampered), Err(Bad::Invalid(Flaw::Signature)));
+    assert_eq!(verify(&verifier, &tampered), Err(TicketError::Invalid(InvalidTicketError::Signature)));
     let cut = joined(&[head, parts(&good)[1].clone(), String::new()]);
-    assert_eq!(verify(&verifier, &cut), Err(Bad::Invalid(Flaw::Signature)));
+    assert_eq!(verify(&verifier, &cut), Err(TicketError::Invalid(InvalidTicketError::Signature)));
     // Every character counts, even when the good ticket is in the cache.
     assert_eq!(verify(&verifier, &good), Ok(()));
     for at in 0..good.len() {
@@ -60,7 +60,7 @@ fn a_tampered_ticket_is_invalid() {
 #[test]
 fn the_algorithm_is_that_of_the_key() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let kid = pair.public().kid();
     // The classic attack: an HMAC whose secret is the public key, which everybody has.
     let public = base64(&pair.public().x);
@@ -69,28 +69,32 @@ fn the_algorithm_is_that_of_the_key() {
             let key = EncodingKey::from_secret(secret);
             let text = encode(&header(algorithm, kid), &payload(), &key).expect("signed");
             let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
-            assert_eq!(refused, Err(Bad::Invalid(Flaw::Algorithm)), "{algorithm:?}");
+            assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Algorithm)), "{algorithm:?}");
         }
     }
     // And the other way round.
-    let secret = Secret::generate(&SystemRandomness);
+    let secret = SharedSecret::generate(&SystemRandomness);
     let folder = TempDir::new().expect("a folder");
     secret.write(&folder.path().join("secret")).expect("a new file");
     let shared = Verifier::from_secret_file(&folder.path().join("secret")).expect("a secret");
     let ticket = signed_by(&pair, &header(Algorithm::EdDSA, secret.kid()), &payload());
-    assert_eq!(verify(&shared, &ticket), Err(Bad::Invalid(Flaw::Algorithm)));
+    assert_eq!(verify(&shared, &ticket), Err(TicketError::Invalid(InvalidTicketError::Algorithm)));
 }
 
 #[test]
 fn none_is_no_algorithm() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     for name in ["none", "None", "NONE", "", "EdDSA "] {
         let header = json!({ "alg": name, "typ": TYPE, "kid": pair.public().kid() }).to_string();
         let [head, body] = [header, payload().to_string()].map(|part| base64(part.as_bytes()));
         for signature in [String::new(), parts(&signed(&pair))[2].clone()] {
             let ticket = joined(&[head.clone(), body.clone(), signature]);
-            assert_eq!(verify(&verifier, &ticket), Err(Bad::Invalid(Flaw::Form)), "{name}");
+            assert_eq!(
+                verify(&verifier, &ticket),
+                Err(TicketError::Invalid(InvalidTicketError::Format)),
+                "{name}"
+            );
         }
     }
 }
@@ -98,81 +102,87 @@ fn none_is_no_algorithm() {
 #[test]
 fn a_stranger_signs_nothing() {
     let (ours, stranger) = (pair(), pair());
-    let verifier = Keys::of(&[&ours]).verifier();
-    assert_eq!(verify(&verifier, &signed(&stranger)), Err(Bad::Invalid(Flaw::UnknownKey)));
+    let verifier = KeySetFolder::of(&[&ours]).verifier();
+    assert_eq!(
+        verify(&verifier, &signed(&stranger)),
+        Err(TicketError::Invalid(InvalidTicketError::UnknownKey))
+    );
     let posing = signed_by(&stranger, &header(Algorithm::EdDSA, ours.public().kid()), &payload());
-    assert_eq!(verify(&verifier, &posing), Err(Bad::Invalid(Flaw::Signature)));
+    assert_eq!(verify(&verifier, &posing), Err(TicketError::Invalid(InvalidTicketError::Signature)));
     // The stranger puts its own key into the header.
     let mut bringing = header(Algorithm::EdDSA, stranger.public().kid());
     bringing.jwk = serde_json::from_value(serde_json::to_value(stranger.public().jwk()).expect("data")).ok();
     assert!(bringing.jwk.is_some());
     let brought = signed_by(&stranger, &bringing, &payload());
-    assert_eq!(verify(&verifier, &brought), Err(Bad::Invalid(Flaw::UnknownKey)));
+    assert_eq!(verify(&verifier, &brought), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
 }
 
 #[test]
 fn a_token_for_something_else_is_no_ticket() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let good = header(Algorithm::EdDSA, pair.public().kid());
     assert_eq!(verify(&verifier, &signed_by(&pair, &good, &payload())), Ok(()), "the pattern is good");
     for (header, flaw) in [
-        (Header { typ: Some("JWT".into()), ..good.clone() }, Flaw::Type),
-        (Header { typ: None, ..good.clone() }, Flaw::Type),
-        (Header { kid: None, ..good.clone() }, Flaw::UnknownKey),
-        (Header { crit: Some(vec!["b64".into()]), ..good.clone() }, Flaw::Critical),
+        (Header { typ: Some("JWT".into()), ..good.clone() }, InvalidTicketError::Type),
+        (Header { typ: None, ..good.clone() }, InvalidTicketError::Type),
+        (Header { kid: None, ..good.clone() }, InvalidTicketError::UnknownKey),
+        (Header { crit: Some(vec!["b64".into()]), ..good.clone() }, InvalidTicketError::Critical),
     ] {
-        assert_eq!(verify(&verifier, &signed_by(&pair, &header, &payload())), Err(Bad::Invalid(flaw)));
+        assert_eq!(
+            verify(&verifier, &signed_by(&pair, &header, &payload())),
+            Err(TicketError::Invalid(flaw))
+        );
     }
 }
 
 #[test]
 fn claims_that_make_no_sense_are_refused_though_signed() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let header = header(Algorithm::EdDSA, pair.public().kid());
     let many: Vec<String> = (10..27).map(|number| format!("key/{number}")).collect();
     for (name, value, flaw) in [
-        ("v", json!(2), Flaw::Version),
-        ("keys", json!([]), Flaw::Claims),
-        ("keys", json!(["b", "a"]), Flaw::Claims),
-        ("keys", json!(["a", "a"]), Flaw::Claims),
-        ("keys", json!(["a", ""]), Flaw::Claims),
-        ("keys", json!(["a\nb"]), Flaw::Claims),
-        ("keys", json!(many), Flaw::Claims),
-        ("keys", json!("a"), Flaw::Claims),
-        ("e", json!("9223372036854775808"), Flaw::Claims),
-        ("e", json!("18446744073709551616"), Flaw::Claims),
-        ("e", json!(5), Flaw::Claims),
-        ("e", json!("05"), Flaw::Claims),
-        ("e", json!("+5"), Flaw::Claims),
-        ("e", json!("-5"), Flaw::Claims),
-        ("e", json!("1e3"), Flaw::Claims),
-        ("s", json!(4_294_967_296_u64), Flaw::Claims),
-        ("s", json!(1.5), Flaw::Claims),
-        ("mode", json!("Exclusive"), Flaw::Claims),
-        ("era", json!(-1), Flaw::Claims),
-        ("iss", json!("\u{1b}[2J"), Flaw::Claims),
-        ("iss", Value::Null, Flaw::Claims),
-        ("iss", json!(""), Flaw::Claims),
-        ("exp", json!(NOW), Flaw::Lifetime),
-        ("exp", json!(NOW - 1), Flaw::Lifetime),
-        ("exp", json!(NOW + VALID + 1), Flaw::Lifetime),
-        ("exp", json!(u64::MAX), Flaw::Lifetime),
-        ("iat", json!(0), Flaw::Lifetime),
-        ("nbf", json!(NOW + LEEWAY + 1), Flaw::Future),
-        ("aud", json!("somebody else"), Flaw::Claims),
+        ("v", json!(2), InvalidTicketError::Version),
+        ("keys", json!([]), InvalidTicketError::Claims),
+        ("keys", json!(["b", "a"]), InvalidTicketError::Claims),
+        ("keys", json!(["a", "a"]), InvalidTicketError::Claims),
+        ("keys", json!(["a", ""]), InvalidTicketError::Claims),
+        ("keys", json!(["a\nb"]), InvalidTicketError::Claims),
+        ("keys", json!(many), InvalidTicketError::Claims),
+        ("keys", json!("a"), InvalidTicketError::Claims),
+        ("e", json!("9223372036854775808"), InvalidTicketError::Claims),
+        ("e", json!("18446744073709551616"), InvalidTicketError::Claims),
+        ("e", json!(5), InvalidTicketError::Claims),
+        ("e", json!("05"), InvalidTicketError::Claims),
+        ("e", json!("+5"), InvalidTicketError::Claims),
+        ("e", json!("-5"), InvalidTicketError::Claims),
+        ("e", json!("1e3"), InvalidTicketError::Claims),
+        ("s", json!(4_294_967_296_u64), InvalidTicketError::Claims),
+        ("s", json!(1.5), InvalidTicketError::Claims),
+        ("mode", json!("Exclusive"), InvalidTicketError::Claims),
+        ("era", json!(-1), InvalidTicketError::Claims),
+        ("iss", json!("\u{1b}[2J"), InvalidTicketError::Claims),
+        ("iss", Value::Null, InvalidTicketError::Claims),
+        ("iss", json!(""), InvalidTicketError::Claims),
+        ("exp", json!(NOW), InvalidTicketError::Lifetime),
+        ("exp", json!(NOW - 1), InvalidTicketError::Lifetime),
+        ("exp", json!(NOW + VALID + 1), InvalidTicketError::Lifetime),
+        ("exp", json!(u64::MAX), InvalidTicketError::Lifetime),
+        ("iat", json!(0), InvalidTicketError::Lifetime),
+        ("nbf", json!(NOW + LEEWAY + 1), InvalidTicketError::Future),
+        ("aud", json!("somebody else"), InvalidTicketError::Claims),
     ] {
         let mut changed = payload();
         changed[name] = value.clone();
         let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
-        assert_eq!(refused, Err(Bad::Invalid(flaw)), "{name}: {value}");
+        assert_eq!(refused, Err(TicketError::Invalid(flaw)), "{name}: {value}");
     }
     for name in ["v", "keys", "e", "s", "mode", "era", "ensemble", "iss", "iat", "exp"] {
         let mut changed = payload();
         changed.as_object_mut().expect("an object").remove(name);
         let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
-        assert_eq!(refused, Err(Bad::Invalid(Flaw::Claims)), "without {name}");
+        assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Claims)), "without {name}");
     }
     // Two readers could take different ones (RFC 7519, 4).
     let twice = payload().to_string().replacen('{', "{\"era\":8,", 1);
@@ -180,7 +190,7 @@ fn claims_that_make_no_sense_are_refused_though_signed() {
     let message = format!("{head}.{}", base64(twice.as_bytes()));
     let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &pair.encoding, Algorithm::EdDSA);
     let ticket = format!("{message}.{}", signature.expect("signed"));
-    assert_eq!(verify(&verifier, &ticket), Err(Bad::Invalid(Flaw::Claims)));
+    assert_eq!(verify(&verifier, &ticket), Err(TicketError::Invalid(InvalidTicketError::Claims)));
     // What is not known is passed over.
     let mut more = payload();
     more["later"] = json!({ "x": [1, 2] });
@@ -189,18 +199,18 @@ fn claims_that_make_no_sense_are_refused_though_signed() {
 
 #[test]
 fn a_huge_text_is_not_even_looked_at() {
-    let verifier = Keys::of(&[&pair()]).verifier();
+    let verifier = KeySetFolder::of(&[&pair()]).verifier();
     let refused = verifier.verify(&vec![b'A'; LONGEST + 1], OURS, NOW).map(drop);
-    assert_eq!(refused, Err(Bad::Invalid(Flaw::Long)));
+    assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::TooLong)));
     let nested = base64("[".repeat(20_000).as_bytes());
     let refused = verifier.verify(format!("{nested}.e30.").as_bytes(), OURS, NOW).map(drop);
-    assert_eq!(refused, Err(Bad::Invalid(Flaw::Form)));
+    assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Format)));
 }
 
 /// A key, and who knows it.
-static KNOWN: LazyLock<(Pair, Verifier)> = LazyLock::new(|| {
+static KNOWN: LazyLock<(SigningKeyPair, Verifier)> = LazyLock::new(|| {
     let pair = pair();
-    let set = Set::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
+    let set = KeySet::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
     (pair, Verifier::of_set(set))
 });
 
@@ -210,8 +220,8 @@ prop_compose! {
         (epoch, sequence, era, shared) in (0..=i64::MAX as u64, any::<u32>(), any::<u64>(), any::<bool>()),
         issuer in "[^\\p{Cc}]{1,20}",
         origin in prop::option::of(("[^\\p{Cc}]{1,20}", "[^\\p{Cc}]{1,20}")),
-    ) -> Claims {
-        Claims {
+    ) -> TicketClaims {
+        TicketClaims {
             keys: keys.into_iter().collect(),
             tenure: Token::new(epoch, sequence, 0).expect("below 2^63"),
             mode: if shared { Mode::Shared } else { Mode::Exclusive },
@@ -232,7 +242,7 @@ proptest! {
         ],
     ) {
         static VERIFIER: LazyLock<Verifier> =
-            LazyLock::new(|| Verifier::of_set(Set::of_secret(&Secret::generate(&SystemRandomness))));
+            LazyLock::new(|| Verifier::of_set(KeySet::of_secret(&SharedSecret::generate(&SystemRandomness))));
         let refused = VERIFIER.verify(&bytes, OURS, NOW).map(drop);
         prop_assert_eq!(word(refused.expect_err("nobody signed it")), "ticket-invalid");
     }
@@ -273,9 +283,9 @@ proptest! {
     #[test]
     fn garbage_is_no_key_and_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,200}") {
         for bytes in [&bytes[..], text.as_bytes()] {
-            prop_assert!(Pair::parse(bytes).is_err());
-            prop_assert!(Set::parse(bytes).is_err());
-            drop(Secret::parse(bytes));
+            prop_assert!(SigningKeyPair::parse(bytes).is_err());
+            prop_assert!(KeySet::parse(bytes).is_err());
+            drop(SharedSecret::parse(bytes));
         }
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn while_two_keys_overlap_both_are_good() {
     let (old, new) = (pair(), pair());
-    let verifier = Keys::of(&[&old, &new]).verifier();
+    let verifier = KeySetFolder::of(&[&old, &new]).verifier();
     assert_eq!(verify(&verifier, &signed(&old)), Ok(()));
     assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
 }
@@ -13,9 +13,9 @@ fn while_two_keys_overlap_both_are_good() {
 #[test]
 fn a_new_key_counts_at_its_first_ticket() {
     let (old, new) = (pair(), pair());
-    let keys = Keys::of(&[&old]);
+    let keys = KeySetFolder::of(&[&old]);
     let verifier = keys.verifier();
-    assert_eq!(verify(&verifier, &signed(&new)), Err(Bad::Invalid(Flaw::UnknownKey)));
+    assert_eq!(verify(&verifier, &signed(&new)), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
     keys.publish(&[&old, &new]);
     // In the same second.
     assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
@@ -25,42 +25,42 @@ fn a_new_key_counts_at_its_first_ticket() {
 #[test]
 fn a_removed_key_is_refused_also_where_its_ticket_is_known() {
     let (old, new) = (pair(), pair());
-    let keys = Keys::of(&[&old, &new]);
+    let keys = KeySetFolder::of(&[&old, &new]);
     let verifier = keys.verifier();
     let ticket = signed(&old);
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     keys.publish(&[&new]);
     let later = |ticket: &str| verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
-    assert_eq!(later(&ticket), Err(Bad::Invalid(Flaw::UnknownKey)));
+    assert_eq!(later(&ticket), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
     assert_eq!(later(&signed(&new)), Ok(()));
 }
 
 #[test]
 fn another_key_under_the_same_name_does_not_inherit_tickets() {
     let (old, new) = (pair(), pair());
-    let named = |pair: &Pair| {
-        let key = Public { kid: "ours".into(), ..pair.public().clone() };
+    let named = |pair: &SigningKeyPair| {
+        let key = PublicKey { kid: "ours".into(), ..pair.public().clone() };
         jwks::render(&[&key]).expect("one key")
     };
-    let keys = Keys::of(&[]);
+    let keys = KeySetFolder::of(&[]);
     keys.write(&named(&old));
     let verifier = keys.verifier();
-    let signer = |pair: &Pair| {
+    let signer = |pair: &SigningKeyPair| {
         let (encoding, public) =
-            (pair.encoding.clone(), Public { kid: "ours".into(), ..pair.public().clone() });
-        Signer::with_key(&Pair { encoding, public, seed: [0; 32] })
+            (pair.encoding.clone(), PublicKey { kid: "ours".into(), ..pair.public().clone() });
+        Signer::with_key(&SigningKeyPair { encoding, public, seed: [0; 32] })
     };
     let ticket = signer(&old).sign(&claims(), NOW);
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     keys.write(&named(&new));
     let later = verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
-    assert_eq!(later, Err(Bad::Invalid(Flaw::Signature)));
+    assert_eq!(later, Err(TicketError::Invalid(InvalidTicketError::Signature)));
 }
 
 #[test]
 fn a_bad_file_changes_nothing_and_a_good_one_does() {
     let (old, new) = (pair(), pair());
-    let keys = Keys::of(&[&old]);
+    let keys = KeySetFolder::of(&[&old]);
     let verifier = keys.verifier();
     let mut now = NOW;
     let mut later = |ticket: &str| {
@@ -75,7 +75,7 @@ fn a_bad_file_changes_nothing_and_a_good_one_does() {
     assert_eq!(later(&signed(&old)), Ok(()));
     keys.publish(&[&new]);
     assert_eq!(later(&signed(&new)), Ok(()));
-    assert_eq!(later(&signed(&old)), Err(Bad::Invalid(Flaw::UnknownKey)));
+    assert_eq!(later(&signed(&old)), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_key_set_holds_public_keys_for_signatures() {
     let (one, other) = (pair(), pair());
     let public = serde_json::to_value(one.public().jwk()).expect("plain data");
     let set =
-        |keys: serde_json::Value| Set::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes());
+        |keys: serde_json::Value| KeySet::parse(serde_json::json!({ "keys": keys }).to_string().as_bytes());
     let with = |name: &str, value: &str| {
         let mut key = public.clone();
         key[name] = value.into();
@@ -93,13 +93,13 @@ fn a_key_set_holds_public_keys_for_signatures() {
     let taken = serde_json::json!([public, { "kty": "OKP", "crv": "Ed25519",
         "x": serde_json::to_value(x).expect("plain data")["x"], "kid": one.public().kid() }]);
     for (keys, why) in [
-        (serde_json::json!([with("d", "AAAA")]), BadKey::Private),
-        (serde_json::json!([with("use", "enc")]), BadKey::NoKey),
-        (serde_json::json!([with("alg", "HS256")]), BadKey::NoKey),
-        (serde_json::json!([with("kty", "oct")]), BadKey::NoKey),
-        (serde_json::json!([with("x", "AAAA")]), BadKey::Kind),
-        (serde_json::json!([7, null, {}]), BadKey::NoKey),
-        (taken, BadKey::Twice),
+        (serde_json::json!([with("d", "AAAA")]), TicketKeyError::Private),
+        (serde_json::json!([with("use", "enc")]), TicketKeyError::NoKey),
+        (serde_json::json!([with("alg", "HS256")]), TicketKeyError::NoKey),
+        (serde_json::json!([with("kty", "oct")]), TicketKeyError::NoKey),
+        (serde_json::json!([with("x", "AAAA")]), TicketKeyError::Kind),
+        (serde_json::json!([7, null, {}]), TicketKeyError::NoKey),
+        (taken, TicketKeyError::Duplicate),
     ] {
         assert_eq!(set(keys).err(), Some(why));
     }

@@ -5,12 +5,12 @@ use super::*;
 #[test]
 fn the_leeway_ends_at_exactly_its_second() {
     let pair = pair();
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     let ticket = signed(&pair);
     let at = |now| verifier.verify(ticket.as_bytes(), OURS, now).map(drop);
     let expires = NOW + VALID;
-    let expired = |now| Err(Bad::Expired { expires, now });
-    let future = Err(Bad::Invalid(Flaw::Future));
+    let expired = |now| Err(TicketError::Expired { expires, now });
+    let future = Err(TicketError::Invalid(InvalidTicketError::Future));
     // Twice: the second time it is known already.
     for _ in 0..2 {
         assert_eq!(at(NOW - LEEWAY - 1), future);
@@ -20,8 +20,8 @@ fn the_leeway_ends_at_exactly_its_second() {
         assert_eq!(at(u64::MAX), expired(u64::MAX));
         assert_eq!(at(0), future);
     }
-    assert_eq!(word(Bad::Invalid(Flaw::Future)), "ticket-invalid");
-    assert_eq!(word(Bad::Expired { expires, now: NOW }), "ticket-expired");
+    assert_eq!(word(TicketError::Invalid(InvalidTicketError::Future)), "ticket-invalid");
+    assert_eq!(word(TicketError::Expired { expires, now: NOW }), "ticket-expired");
 }
 
 #[test]
@@ -37,6 +37,6 @@ fn a_tenure_signs_again_at_half_of_the_time() {
     let back = ticket.text(NOW - 3600);
     assert_ne!(back, second);
     assert_eq!(ticket.text(NOW - 3600), back);
-    let verifier = Keys::of(&[&pair]).verifier();
+    let verifier = KeySetFolder::of(&[&pair]).verifier();
     assert!(verifier.verify(back.as_bytes(), OURS, NOW - 3600).is_ok());
 }

@@ -12,8 +12,8 @@ fn file() -> (TempDir, SocketFile) {
     (folder, SocketFile { path, mode: 0o600 })
 }
 
-fn take(file: &SocketFile) -> io::Result<TakenPath> {
-    TakenPath::take(file, Takeover::Never)
+fn take(file: &SocketFile) -> io::Result<SocketPathLock> {
+    SocketPathLock::take(file, Takeover::Never)
 }
 
 /// Makes the file that a killed process leaves.
@@ -57,17 +57,17 @@ fn what_is_no_socket_stays() {
     let (folder, file) = file();
     let target = folder.path().join("target");
     fs::write(&target, "kept").expect("written");
-    for takeover in [Takeover::Never, Takeover::FromTheOneBefore] {
+    for takeover in [Takeover::Never, Takeover::FromPredecessor] {
         fs::write(&file.path, "kept").expect("written");
-        TakenPath::take(&file, takeover).expect_err("a file");
+        SocketPathLock::take(&file, takeover).expect_err("a file");
         assert_eq!(fs::read_to_string(&file.path).expect("still there"), "kept");
         fs::remove_file(&file.path).expect("ours");
         std::os::unix::fs::symlink(&target, &file.path).expect("linked");
-        TakenPath::take(&file, takeover).expect_err("a link");
+        SocketPathLock::take(&file, takeover).expect_err("a link");
         assert_eq!(fs::read_to_string(&target).expect("still there"), "kept");
         fs::remove_file(&file.path).expect("ours");
         fs::create_dir(&file.path).expect("made");
-        TakenPath::take(&file, takeover).expect_err("a folder");
+        SocketPathLock::take(&file, takeover).expect_err("a folder");
         fs::remove_dir(&file.path).expect("still there");
     }
     let nowhere = SocketFile { path: folder.path().join("none/s"), mode: 0o600 };
@@ -78,7 +78,7 @@ fn what_is_no_socket_stays() {
 fn one_takes_over_from_another_without_a_moment_in_which_nobody_listens() {
     let (_folder, file) = file();
     let old = take(&file).expect("free");
-    let new = TakenPath::take(&file, Takeover::FromTheOneBefore).expect("taken over");
+    let new = SocketPathLock::take(&file, Takeover::FromPredecessor).expect("taken over");
     let _client = UnixStream::connect(&file.path).expect("somebody listens");
     assert!(new.listener.accept().is_ok(), "the new one");
     assert!(old.listener.accept().is_ok(), "whoever takes over has looked whether somebody listens");
@@ -109,6 +109,6 @@ fn a_folder_that_others_keep_locked_is_not_waited_for_without_end() {
     let (folder, file) = file();
     let other = File::open(folder.path()).expect("opened");
     other.lock().expect("locked");
-    let told = Folder::of(&file.path).and_then(|folder| folder.locked(LOOK_AGAIN).map(drop));
+    let told = SocketFolder::of(&file.path).and_then(|folder| folder.locked(LOOK_AGAIN).map(drop));
     assert!(told.expect_err("locked").to_string().contains("locked"));
 }

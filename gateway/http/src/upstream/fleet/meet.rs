@@ -5,29 +5,29 @@ mod tests;
 
 use std::{collections::HashSet, time::Duration};
 
-use fencegate_policies::plan::{Spot, UpstreamId};
+use fencegate_policies::plan::{AddressId, UpstreamId};
 use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
-use super::{Fleet, Fleets, Names};
+use super::{EndpointSet, NameResolution, Upstreams};
 use crate::upstream::spot::spot;
 
 /// The longest wait for lookups. It is short, because a waiting request also delays the next plan.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The addresses of an upstream's endpoints.
-enum Spots {
-    All(HashSet<Spot>),
+enum KnownSpots {
+    All(HashSet<AddressId>),
     /// A name was not looked up in time, or never found, so it may lead anywhere.
     Unknown,
 }
 
-impl Fleets {
+impl Upstreams {
     /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second at
     /// most: it waits for all first lookups at once, and never for later ones.
     pub async fn meets_fenced(&self, id: UpstreamId) -> bool {
         let fenced = || self.all.iter().filter(|fleet| fleet.upstream.service.is_fenced);
-        if self.names == Names::AsWritten || fenced().next().is_none() {
+        if self.names == NameResolution::Literal || fenced().next().is_none() {
             return false;
         }
         let (ours, theirs) =
@@ -36,17 +36,17 @@ impl Fleets {
     }
 }
 
-impl Fleet {
-    async fn spots(&self) -> Spots {
+impl EndpointSet {
+    async fn spots(&self) -> KnownSpots {
         let lookups = join_all(self.endpoints.iter().map(|endpoint| endpoint.addresses.sockets()));
         let longest = self.upstream.connect_timeout.min(LONGEST);
         let found = timeout(longest, lookups).await.ok();
         let found: Option<Vec<_>> = found.and_then(|found| found.into_iter().collect());
-        found.map_or(Spots::Unknown, |found| Spots::All(found.iter().flatten().map(spot).collect()))
+        found.map_or(KnownSpots::Unknown, |found| KnownSpots::All(found.iter().flatten().map(spot).collect()))
     }
 }
 
-impl Spots {
+impl KnownSpots {
     /// Whether they may share an address; true if that cannot be ruled out. The only effect is that ambiguous requests
     /// are refused.
     fn may_meet(&self, other: &Self) -> bool {

@@ -19,7 +19,7 @@ use crate::{
     body::{Body, observer::Observer},
     upstream::{
         gate::{Gate, Gated},
-        speak::{self, Sender},
+        speak::{self, RequestSender},
     },
 };
 
@@ -31,9 +31,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
     bytes
 }
 
-fn followed(bytes: &[u8], pieces: usize) -> SeenFrames {
-    let seen = SeenFrames::new();
-    let mut out = Out { skip: PREFACE, head: [0; HEAD], have: 0, frame: Frame::Other };
+fn followed(bytes: &[u8], pieces: usize) -> H2WriteState {
+    let seen = H2WriteState::new();
+    let mut out = WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: FrameKind::Other };
     for piece in [&[0; PREFACE], bytes].concat().chunks(pieces) {
         out.follow(piece, &seen);
     }
@@ -90,18 +90,18 @@ proptest! {
 }
 
 /// Notes when the library has taken all of a body.
-struct Taken(Rc<Cell<bool>>);
+struct TakenFlag(Rc<Cell<bool>>);
 
-impl Observer for Taken {
+impl Observer for TakenFlag {
     fn complete(&mut self) {
         self.0.set(true);
     }
 }
 
 #[derive(Clone, Copy)]
-struct Here;
+struct LocalExecutor;
 
-impl<F: Future<Output: 'static> + 'static> Executor<F> for Here {
+impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
     fn execute(&self, stream: F) {
         tokio::task::spawn_local(stream);
     }
@@ -122,7 +122,7 @@ async fn service(far: DuplexStream, reads: oneshot::Receiver<()>) {
             pending::<Result<Response<Body>, hyper::Error>>().await
         }
     });
-    let mut http = http2::Builder::new(Here);
+    let mut http = http2::Builder::new(LocalExecutor);
     http.initial_stream_window_size(ROOM).initial_connection_window_size(ROOM);
     drop(http.serve_connection(TokioIo::new(far), never).await);
 }
@@ -141,13 +141,13 @@ async fn taken_and_flushed() {
     let gate = Rc::new(Gate::new(Arc::<ManualClock>::default()));
     let spoken = speak::http2(Gated::new(near, gate.clone()), Scheme::HTTP).await;
     let (mut sender, _running) = spoken.expect("both speak HTTP/2");
-    let Sender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
+    let RequestSender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
     let (seen, taken) = (seen.clone(), Rc::<Cell<bool>>::default());
-    let body = Body::whole(vec![7; LARGE].into()).telling(Box::new(Taken(taken.clone())));
+    let body = Body::whole(vec![7; LARGE].into()).telling(Box::new(TakenFlag(taken.clone())));
     gate.arm(None);
     let request = Request::post("/pay/7").header(HOST, "a.example").body(body);
     let mut answer = pin!(sender.send(request.expect("a request")));
-    let looks_over = |_: &SeenFrames| taken.get() && gate.is_flushed() && gate.written() > u64::from(ROOM);
+    let looks_over = |_: &H2WriteState| taken.get() && gate.is_flushed() && gate.written() > u64::from(ROOM);
     tokio::select! {
         _ = &mut answer => panic!("nobody answers"),
         () = seen.until(looks_over) => {}
@@ -157,6 +157,6 @@ async fn taken_and_flushed() {
     read.send(()).expect("the service waits");
     tokio::select! {
         _ = answer => panic!("nobody answers"),
-        () = seen.until(SeenFrames::request_has_left) => assert!(gate.written() > LARGE as u64),
+        () = seen.until(H2WriteState::request_has_left) => assert!(gate.written() > LARGE as u64),
     }
 }

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{network::socket_stream::SocketStream, upstream::frames::Followed};
+use crate::{network::socket_stream::SocketStream, upstream::frames::H2ObservedIo};
 
 fn gated(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStream) {
     let gate = Rc::new(Gate::new(clock));
@@ -19,20 +19,20 @@ fn gated(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<Gate>, DuplexStrea
 
 /// A permission that holds until an instant.
 #[derive(Debug)]
-struct Until(Boot);
+struct FixedPermission(BootInstant);
 
-impl Permission for Until {
-    fn holds(&self, now: Boot) -> bool {
+impl SendPermission for FixedPermission {
+    fn holds(&self, now: BootInstant) -> bool {
         now < self.0
     }
 
-    fn deadline(&self) -> Boot {
+    fn deadline(&self) -> BootInstant {
         self.0
     }
 }
 
-fn proof(seconds: u64) -> Arc<Until> {
-    Arc::new(Until(Boot::from_nanos(0) + Duration::from_secs(seconds)))
+fn proof(seconds: u64) -> Arc<FixedPermission> {
+    Arc::new(FixedPermission(BootInstant::from_nanos(0) + Duration::from_secs(seconds)))
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -54,7 +54,7 @@ async fn no_byte_passes_after_the_deadline_not_even_the_rest_of_a_request() {
 async fn a_gate_that_shut_is_not_armed_again() {
     let (mut io, gate, _far) = gated(Arc::default());
     gate.arm(Some(proof(5)));
-    gate.shut(Why::Abandoned);
+    gate.shut(ShutReason::Abandoned);
     gate.arm(Some(proof(50)));
     gate.disarm();
     io.write_all(b"x").await.expect_err("shut for ever");
@@ -76,7 +76,7 @@ async fn over_http2_what_an_awaited_answer_needs_passes_once_its_request_has_lef
     ] {
         let clock = Arc::new(ManualClock::default());
         let (io, gate, _far) = gated(clock.clone());
-        let (mut io, frames) = Followed::new(io);
+        let (mut io, frames) = H2ObservedIo::new(io);
         gate.follows(&frames);
         io.write_all(BEGIN).await.expect("open");
         gate.arm(Some(proof(5)));
@@ -182,23 +182,23 @@ async fn what_is_armed_is_not_disarmed_when_its_proof_is_over() {
 #[tokio::test(flavor = "current_thread")]
 async fn who_ended_an_exchange_is_known_afterwards() {
     for (why, by_us) in [
-        (Why::ProofLost, true),
-        (Why::Late, true),
-        (Why::Stopped, true),
-        (Why::Cut, true),
-        (Why::Abandoned, false),
+        (ShutReason::ProofLost, true),
+        (ShutReason::Late, true),
+        (ShutReason::Stopped, true),
+        (ShutReason::Cut, true),
+        (ShutReason::Abandoned, false),
     ] {
         let (_io, gate, _far) = gated(Arc::default());
         gate.arm(Some(proof(5)));
         assert!(!gate.was_given_up() && !gate.lost_its_proof());
         gate.shut(why);
-        gate.shut(Why::ProofLost);
+        gate.shut(ShutReason::ProofLost);
         let told = (gate.was_given_up(), gate.lost_its_proof());
-        assert_eq!(told, (by_us, why == Why::ProofLost), "{why:?}: the first reason stays");
+        assert_eq!(told, (by_us, why == ShutReason::ProofLost), "{why:?}: the first reason stays");
     }
     let (_io, gate, _far) = gated(Arc::default());
     gate.arm(Some(proof(5)));
-    Cuts(gate.clone()).failed();
+    CutOnBodyError(gate.clone()).failed();
     assert!(gate.was_given_up() && !gate.lost_its_proof(), "its body broke");
 }
 

@@ -13,24 +13,24 @@ use tokio::{
 use super::*;
 use crate::{
     body::Body,
-    upstream::speak::{self, Sender},
+    upstream::speak::{self, RequestSender},
 };
 
 /// A server that has sent these bytes and has closed. They can be read only after a write has failed, as if both came
 /// at the same moment.
-struct Closed {
+struct ClosedServer {
     said: &'static [u8],
     refused: bool,
     reader: Option<Waker>,
 }
 
-impl Closed {
+impl ClosedServer {
     fn after(said: &'static str) -> Self {
         Self { said: said.as_bytes(), refused: false, reader: None }
     }
 }
 
-impl AsyncRead for Closed {
+impl AsyncRead for ClosedServer {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -47,7 +47,7 @@ impl AsyncRead for Closed {
     }
 }
 
-impl AsyncWrite for Closed {
+impl AsyncWrite for ClosedServer {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
         assert!(!self.refused, "it is written to once more");
         self.refused = true;
@@ -65,7 +65,7 @@ impl AsyncWrite for Closed {
 }
 
 /// The status of its answer to a request. The connection ends in any case before the request is sent in full.
-async fn asked(closed: Closed) -> Option<StatusCode> {
+async fn asked(closed: ClosedServer) -> Option<StatusCode> {
     let asked = async {
         let (mut sender, _running) = speak::http1(closed, 100).await.expect("a connection");
         // A larger body than the library buffers.
@@ -81,25 +81,25 @@ async fn asked(closed: Closed) -> Option<StatusCode> {
 #[tokio::test(flavor = "current_thread")]
 async fn an_answer_that_came_is_the_answer_although_the_request_could_not_be_written() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(asked(Closed::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
+    assert_eq!(asked(ClosedServer::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_follows_an_answer_does_not_keep_the_exchange() {
     let refusal = "HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\n\r\nX";
-    assert_eq!(asked(Closed::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
+    assert_eq!(asked(ClosedServer::after(refusal)).await, Some(StatusCode::PAYLOAD_TOO_LARGE));
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn where_nothing_was_said_the_exchange_ends() {
-    assert_eq!(asked(Closed::after("")).await, None);
-    assert_eq!(asked(Closed::after("HTTP/1.1 413 Conte")).await, None);
+    assert_eq!(asked(ClosedServer::after("")).await, None);
+    assert_eq!(asked(ClosedServer::after("HTTP/1.1 413 Conte")).await, None);
 }
 
 /// The writing task may be another one than the reading task.
 #[tokio::test(flavor = "current_thread")]
 async fn a_write_that_failed_ends_when_all_was_heard() {
-    let (heard, word) = Heard::new(Closed::after("bye"));
+    let (heard, word) = ReadTracker::new(ClosedServer::after("bye"));
     let (mut reader, mut writer) = tokio::io::split(heard);
     let writing = async {
         let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
@@ -120,7 +120,7 @@ async fn a_write_that_failed_ends_when_all_was_heard() {
 /// Nobody reads to the end, so the timer ends the pending write, reckoned from the last byte that was read.
 #[tokio::test(flavor = "current_thread")]
 async fn a_write_that_failed_ends_when_nothing_is_read_any_more() {
-    let (heard, _) = Heard::new(Closed::after("bye"));
+    let (heard, _) = ReadTracker::new(ClosedServer::after("bye"));
     let (mut reader, mut writer) = tokio::io::split(heard);
     let ended = async {
         let writing = spawn_local(async move {
@@ -147,7 +147,7 @@ async fn once_http_has_ended_a_write_that_fails_is_told_at_once() {
     let told = async {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
         let (mut sender, _running) = speak::http1(ours, 100).await.expect("a connection");
-        let Sender::Http1(_, parting, _) = &sender else { panic!("it is HTTP/1.1") };
+        let RequestSender::Http1(_, parting, _) = &sender else { panic!("it is HTTP/1.1") };
         let (taker, taken) = oneshot::channel();
         parting.set(Some(taker));
         let request = Request::get("/live").header("host", "a.example");

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use futures_util::{FutureExt, future::join_all};
 use tokio::{task::spawn_local, time::timeout};
 
-use super::{NotConnected, Pool};
+use super::{ConnectError, Pool};
 use crate::{
     network::Network,
-    upstream::{address::Address, endpoint::Endpoint, fleet::Fleet, introduce::Due},
+    upstream::{address::Address, endpoint::Endpoint, fleet::EndpointSet, introduce::CheckDue},
 };
 
 impl<N: Network> Pool<N> {
@@ -20,7 +20,7 @@ impl<N: Network> Pool<N> {
     ///
     /// # Errors
     /// The answers contradict each other, although all were asked just now; or an address could not be asked.
-    pub(super) async fn ask_all(&self, fleet: &Arc<Fleet>) -> Result<(), NotConnected> {
+    pub(super) async fn ask_all(&self, fleet: &Arc<EndpointSet>) -> Result<(), ConnectError> {
         let upstream = &fleet.upstream;
         if !self.introductions.are_needed(upstream) {
             return Ok(());
@@ -34,9 +34,9 @@ impl<N: Network> Pool<N> {
             let mut first = Vec::new();
             for (endpoint, address) in &asked {
                 match self.introductions.due(upstream, address) {
-                    Due::Not => {}
-                    Due::Before => first.push(self.ask_one(fleet, endpoint, address)),
-                    Due::Beside => self.ask_beside(fleet, endpoint, address),
+                    CheckDue::NotDue => {}
+                    CheckDue::Before => first.push(self.ask_one(fleet, endpoint, address)),
+                    CheckDue::Background => self.ask_beside(fleet, endpoint, address),
                 }
             }
             // All at once, so that a silent address does not hold up the others.
@@ -46,7 +46,7 @@ impl<N: Network> Pool<N> {
         }
         self.introductions.agree(upstream).map_err(|why| {
             let endpoint = fleet.endpoints().first().map_or_else(Arc::default, |one| one.name.clone());
-            NotConnected::Distrusted { endpoint, why }
+            ConnectError::Distrusted { endpoint, why }
         })
     }
 
@@ -56,16 +56,16 @@ impl<N: Network> Pool<N> {
     /// It was not asked, because its endpoint had no free connection.
     async fn ask_one(
         &self,
-        fleet: &Fleet,
+        fleet: &EndpointSet,
         endpoint: &Arc<Endpoint>,
         address: &Arc<Address>,
-    ) -> Result<(), NotConnected> {
+    ) -> Result<(), ConnectError> {
         let upstream = &fleet.upstream;
         // If all connections are in use, this wait makes workers close idle ones.
         let Ok(place) = timeout(upstream.connect_timeout, endpoint.clone().next_place()).await else {
             return match self.introductions.due(upstream, address) {
-                Due::Before => Err(NotConnected::Full),
-                Due::Not | Due::Beside => Ok(()),
+                CheckDue::Before => Err(ConnectError::LimitReached),
+                CheckDue::NotDue | CheckDue::Background => Ok(()),
             };
         };
         let asked = self.connect(fleet, endpoint, Some(address.clone()), place).boxed_local();
@@ -77,7 +77,7 @@ impl<N: Network> Pool<N> {
 
     /// Asks in the background, while requests go to other addresses. The connection is not counted, like that of a
     /// health check, so that a silent address takes no place from a request.
-    fn ask_beside(&self, fleet: &Arc<Fleet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
+    fn ask_beside(&self, fleet: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
         let (pool, fleet) = (self.clone(), fleet.clone());
         let (endpoint, address) = (endpoint.clone(), address.clone());
         spawn_local(async move {
@@ -87,7 +87,7 @@ impl<N: Network> Pool<N> {
 }
 
 /// Every address of every endpoint. The wait for a first lookup is as long as that for a connection.
-async fn everywhere(fleet: &Fleet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
+async fn everywhere(fleet: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<Address>)> {
     let limit = fleet.upstream.connect_timeout;
     let of_one = |endpoint: &Arc<Endpoint>| {
         let endpoint = endpoint.clone();

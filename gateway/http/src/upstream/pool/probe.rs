@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::Pool;
 use crate::{
     network::Network,
-    upstream::{address::Address, endpoint::Endpoint, fleet::Fleet, introduce::Unmet},
+    upstream::{address::Address, endpoint::Endpoint, fleet::EndpointSet, introduce::IdentityError},
 };
 
 /// How often to look whether an address has to be asked.
@@ -25,7 +25,7 @@ const LATE: Duration = Duration::from_secs(1);
 impl<N: Network> Pool<N> {
     /// Asks the addresses of an endpoint for as long as it is polled. The requests that wait there go on waiting: they
     /// may be at work. Returns at once where nobody introduces himself, or where there is only one address.
-    pub(in crate::upstream) async fn probe(&self, fleet: &Arc<Fleet>, endpoint: &Arc<Endpoint>) {
+    pub(in crate::upstream) async fn probe(&self, fleet: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>) {
         if !self.introductions.are_needed(&fleet.upstream) || fleet.is_one_address() {
             return;
         }
@@ -38,7 +38,7 @@ impl<N: Network> Pool<N> {
     }
 
     /// Asks on a connection of its own, which is closed afterwards. It takes no place from a request.
-    async fn question(&self, fleet: &Arc<Fleet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
+    async fn question(&self, fleet: &Arc<EndpointSet>, endpoint: &Arc<Endpoint>, address: &Arc<Address>) {
         let liveness = &address.liveness;
         liveness.ask();
         let asked = self.connect(fleet, endpoint, Some(address.clone()), Endpoint::place_beside());
@@ -53,12 +53,19 @@ impl<N: Network> Pool<N> {
         let (upstream, endpoint, socket) = (&fleet.upstream.name, &endpoint.name, &address.socket);
         match answered {
             // Whatever it says of itself, it is there.
-            Some(Ok(_) | Err(Unmet::Stranger(_) | Unmet::Contradicted(_) | Unmet::Distrusted(_))) => {
+            Some(
+                Ok(_)
+                | Err(
+                    IdentityError::UnknownProcess(_)
+                    | IdentityError::Contradicted(_)
+                    | IdentityError::Distrusted(_),
+                ),
+            ) => {
                 if liveness.answered() && !news {
                     info!(%upstream, %endpoint, address = %socket, "endpoint.answers_again");
                 }
             }
-            Some(Err(Unmet::Io(_))) | None => {
+            Some(Err(IdentityError::Io(_))) | None => {
                 if liveness.unanswered() || news {
                     warn!(%upstream, %endpoint, address = %socket, "endpoint.silent: new requests go to the others");
                 }

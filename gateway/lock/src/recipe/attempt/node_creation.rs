@@ -5,20 +5,20 @@ use fencegate_process::failpoint;
 use futures_util::future::OptionFuture;
 
 use super::Attempt;
-use crate::not_granted::NotGranted;
+use crate::not_granted::GrantError;
 use crate::recipe::{
-    candidate::{CREATE_ROUNDS, Candidate, Node, PATIENT_ROUNDS, refused},
+    candidate::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, refused},
     grant_record::GrantRecord,
 };
 use crate::session::{
-    collected::{NewKey, NextNode},
-    link::{Created, Failed, Fault, Kind, Link, Step},
-    together::NextMade,
+    collected::{CreateChild, CreateWithParent},
+    link::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    together::CreatedChild,
 };
 
-impl<L: Link> Attempt<L> {
+impl<L: ZkClient> Attempt<L> {
     /// Makes one node and lists its siblings. This takes one round trip if we know rightly whether the parent exists.
-    pub(super) async fn create(&self) -> Result<(Node, Vec<String>), NotGranted> {
+    pub(super) async fn create(&self) -> Result<(LockNode, Vec<String>), GrantError> {
         let mut made = false;
         let created = self.create_in_rounds(&mut made).await;
         if made && created.is_err() {
@@ -28,11 +28,11 @@ impl<L: Link> Attempt<L> {
     }
 
     /// `made`: set once we have made the parent by itself, in any round.
-    async fn create_in_rounds(&self, made: &mut bool) -> Result<(Node, Vec<String>), NotGranted> {
+    async fn create_in_rounds(&self, made: &mut bool) -> Result<(LockNode, Vec<String>), GrantError> {
         let parents = &self.candidate.live.registry.parents;
         let mut kept = self.candidate.takes_kept_parent();
         for round in 0..CREATE_ROUNDS {
-            let Candidate { line, parent, .. } = &self.candidate;
+            let NodeAttempt { line, parent, .. } = &self.candidate;
             // Other programs make their parents mostly themselves, so we first try the create without making one.
             let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.expects(parent);
             let found = match kept.take() {
@@ -45,7 +45,7 @@ impl<L: Link> Attempt<L> {
                 return Ok(found);
             }
         }
-        Err(NotGranted::Service("the lock node could not be made: its parent came and went".into()))
+        Err(GrantError::Service("the lock node could not be made: its parent came and went".into()))
     }
 
     /// Makes the node below an existing parent. `None`: the parent was missing, or the answer was lost and no node was
@@ -54,14 +54,14 @@ impl<L: Link> Attempt<L> {
         &self,
         round: usize,
         made: &mut bool,
-    ) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Candidate { live, parent, .. } = &self.candidate;
+    ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
+        let NodeAttempt { live, parent, .. } = &self.candidate;
         self.sending();
         let requested = self.candidate.requested();
         let makes = round >= PATIENT_ROUNDS && self.candidate.line.is_native();
         let (record, kind) = self.candidate.above();
         let above = makes.then(|| live.link.create(parent, record, kind));
-        let create = live.link.create(&requested, &self.says, Kind::EphemeralSequential);
+        let create = live.link.create(&requested, &self.says, NodeKind::EphemeralSequential);
         let list = live.link.children(parent);
         failpoint::pass("after_create_sent");
         // The answer to the create tells whether the parent exists. A parent that we have made is removed again if no
@@ -69,16 +69,16 @@ impl<L: Link> Attempt<L> {
         let (above, created, children) = tokio::join!(OptionFuture::from(above), create, list);
         *made |= matches!(above, Some(Ok(_)));
         match created {
-            Ok(Created { seen, sequence }) => {
+            Ok(CreatedNode { seen, sequence }) => {
                 let name = self.candidate.numbered(sequence);
                 self.made.named(&name);
                 let children = match children {
                     Ok(children) => children,
                     Err(_) => self.candidate.list().await?,
                 };
-                Ok(Some((Node { name, seen }, children)))
+                Ok(Some((LockNode { name, seen }, children)))
             }
-            Err(Fault::NoNode) => {
+            Err(ZkError::NoNode) => {
                 self.made.nothing();
                 live.registry.parents.is_gone(parent);
                 if !self.candidate.line.is_native() {
@@ -86,7 +86,7 @@ impl<L: Link> Attempt<L> {
                 }
                 Ok(None)
             }
-            Err(Fault::Ambiguous(_)) => self.candidate.recover().await,
+            Err(ZkError::Ambiguous(_)) => self.candidate.recover().await,
             Err(fault) => {
                 self.made.nothing();
                 Err(refused(fault))
@@ -96,31 +96,31 @@ impl<L: Link> Attempt<L> {
 
     /// Makes parent and node in one transaction, as the first contender of a key does. `None`: another contender was
     /// faster, or the shard was missing and is now made; begin again.
-    async fn create_with_parent(&self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Candidate { live, parent, .. } = &self.candidate;
+    async fn create_with_parent(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
+        let NodeAttempt { live, parent, .. } = &self.candidate;
         let (requested, name) = (self.candidate.requested(), self.candidate.numbered(0));
         let (path, parent) = (self.candidate.path(&name), parent.clone());
         let (record, kind) = self.candidate.above();
         let (record, says) = (record.to_owned(), self.says.clone());
         self.sending();
-        let made = live.first(NewKey { parent, record, kind, requested, path, says });
+        let made = live.first(CreateWithParent { parent, record, kind, requested, path, says });
         failpoint::pass("after_create_sent");
         match made.await {
             Ok(seen) => {
                 self.made.named(&name);
                 // Below a new parent there can be no other node.
-                Ok(Some((Node { name: name.clone(), seen }, vec![name])))
+                Ok(Some((LockNode { name: name.clone(), seen }, vec![name])))
             }
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => self.candidate.recover().await,
-            Err(Failed { fault, .. }) => {
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => self.candidate.recover().await,
+            Err(MultiError { fault, .. }) => {
                 self.made.nothing();
                 match fault {
-                    Fault::NodeExists => {
+                    ZkError::NodeExists => {
                         self.candidate.shares_key();
                         live.registry.parents.is_there(&self.candidate.parent);
                         Ok(None)
                     }
-                    Fault::NoNode => self.candidate.create_above().await.map(|()| None),
+                    ZkError::NoNode => self.candidate.create_above().await.map(|()| None),
                     fault => Err(refused(fault)),
                 }
             }
@@ -129,16 +129,16 @@ impl<L: Link> Attempt<L> {
 
     /// Makes the node below a parent that was kept, and that nobody else was seen to use. `number`: the one that the node
     /// should get. `None`: the parent was missing, or the answer was lost and no node was made; begin again.
-    async fn create_next(&self, number: i64) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
-        let Candidate { live, parent, .. } = &self.candidate;
+    async fn create_next(&self, number: i64) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
+        let NodeAttempt { live, parent, .. } = &self.candidate;
         let expected = self.candidate.path(&self.candidate.numbered(number));
         let (parent, requested) = (parent.clone(), self.candidate.requested());
         self.sending();
         let says = self.says.clone();
-        let made = live.next(NextNode { parent, requested, expected: expected.clone(), says });
+        let made = live.next(CreateChild { parent, requested, expected: expected.clone(), says });
         failpoint::pass("after_create_sent");
         match made.await {
-            Ok(NextMade { seen, path, children }) => {
+            Ok(CreatedChild { seen, path, children }) => {
                 if path != expected {
                     self.candidate.shares_key();
                 }
@@ -148,13 +148,13 @@ impl<L: Link> Attempt<L> {
                     Some(children) => children,
                     None => self.candidate.list().await?,
                 };
-                Ok(Some((Node { name, seen }, children)))
+                Ok(Some((LockNode { name, seen }, children)))
             }
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => self.candidate.recover().await,
-            Err(Failed { fault, .. }) => {
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => self.candidate.recover().await,
+            Err(MultiError { fault, .. }) => {
                 self.made.nothing();
                 match fault {
-                    Fault::NoNode => {
+                    ZkError::NoNode => {
                         self.candidate.misses_parent();
                         Ok(None)
                     }
@@ -165,20 +165,24 @@ impl<L: Link> Attempt<L> {
     }
 
     /// `None`: the old node had gone before, and nothing was done.
-    pub(super) async fn replace(&self, old: &Self) -> Result<Option<(Node, Vec<String>)>, NotGranted> {
+    pub(super) async fn replace(&self, old: &Self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         let Some(name) = old.made.names() else { return Ok(None) };
         let (live, path, requested) =
             (&self.candidate.live, old.candidate.path(&name), self.candidate.requested());
         let clean = GrantRecord::clean().bytes();
-        let mut steps = vec![Step::Delete { path: &path, version: None }];
+        let mut steps = vec![MultiOp::Delete { path: &path, version: None }];
         if old.leaves_clean() {
-            steps.push(Step::Set { path: &old.candidate.parent, data: &clean });
+            steps.push(MultiOp::Set { path: &old.candidate.parent, data: &clean });
         }
-        steps.push(Step::Create { path: &requested, data: &self.says, kind: Kind::EphemeralSequential });
+        steps.push(MultiOp::Create {
+            path: &requested,
+            data: &self.says,
+            kind: NodeKind::EphemeralSequential,
+        });
         self.sending();
         let created = match live.link.commit(&steps).await {
             Ok(mut paths) => paths.pop().flatten(),
-            Err(Failed { fault: Fault::Ambiguous(_), .. }) => None,
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => None,
             Err(_) => {
                 self.made.nothing();
                 return Ok(None);
@@ -195,7 +199,7 @@ impl<L: Link> Attempt<L> {
                 self.candidate.saw(&children);
                 let name = name.to_owned();
                 self.made.named(&name);
-                Ok(Some((Node { name, seen }, children)))
+                Ok(Some((LockNode { name, seen }, children)))
             }
             _ => self.candidate.recover().await,
         }

@@ -3,13 +3,13 @@
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::{Candidate, PAUSE, UNWRITTEN};
+use super::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION};
 use crate::session::{
-    collected::{LeftKey, LeftNode},
-    link::{Failed, Fault, Link},
+    collected::{DeleteChild, DeleteWithParent},
+    link::{MultiError, ZkClient, ZkError},
 };
 
-impl<L: Link> Candidate<L> {
+impl<L: ZkClient> NodeAttempt<L> {
     /// Whether the parent should stay when our last node goes. A parent with a record has rules of its own.
     fn keeps_parent(&self) -> bool {
         if !self.is_alone() {
@@ -35,15 +35,17 @@ impl<L: Link> Candidate<L> {
                     }
                     return;
                 }
-                (Err(Fault::Over), _) | (_, Err(Fault::Over)) | (Ok(()), Err(Fault::NoNode)) => return,
-                (Err(Fault::Ambiguous(_)), _) | (_, Err(Fault::Ambiguous(_)))
+                (Err(ZkError::SessionEnded), _)
+                | (_, Err(ZkError::SessionEnded))
+                | (Ok(()), Err(ZkError::NoNode)) => return,
+                (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_)))
                     if self.live.over.is_cancelled() =>
                 {
                     return;
                 }
                 (Err(fault), _) | (_, Err(fault)) => {
                     debug!(%fault, parent = self.shown(&self.parent), "looking again for what is left");
-                    sleep(PAUSE).await;
+                    sleep(REFUSED_PAUSE).await;
                 }
             }
         }
@@ -70,23 +72,23 @@ impl<L: Link> Candidate<L> {
                 false => self.live.link.delete(&path).await,
             };
             match removed {
-                Ok(()) | Err(Fault::NoNode | Fault::Over) => return,
-                Err(Fault::Ambiguous(_)) => match self.again().await {
+                Ok(()) | Err(ZkError::NoNode | ZkError::SessionEnded) => return,
+                Err(ZkError::Ambiguous(_)) => match self.again().await {
                     Ok(()) => {}
                     Err(_over) => return,
                 },
                 Err(_) if last => self.others_came(),
                 Err(fault) => {
                     warn!(%fault, path = self.shown(&path), "lock node not removed yet");
-                    sleep(PAUSE).await;
+                    sleep(REFUSED_PAUSE).await;
                 }
             }
         }
     }
 
     /// Removes the node and keeps the parent. After a lost answer it is sent again; the name is unique.
-    async fn remove_below_kept(&self, name: &str, path: &str) -> Result<(), Fault> {
-        let removed = self.live.off(LeftNode { path: path.to_owned(), parent: self.parent.clone() });
+    async fn remove_below_kept(&self, name: &str, path: &str) -> Result<(), ZkError> {
+        let removed = self.live.off(DeleteChild { path: path.to_owned(), parent: self.parent.clone() });
         // Noted before the answer: an attempt of this session that begins now is sent behind this.
         let next = i64::from(self.sequence(name)) + 1;
         self.live.registry.parents.kept.keep(self.mark, &self.parent, next, self.live.clock.now());
@@ -101,8 +103,12 @@ impl<L: Link> Candidate<L> {
     ///
     /// After a lost answer the transaction is sent again. If the first one was done, our node, whose name is unique, is
     /// missing. Then the second one is refused, and a parent that others have made since is not touched.
-    async fn remove_with_parent(&self, path: &str) -> Result<(), Fault> {
-        let last = LeftKey { path: path.to_owned(), parent: self.parent.clone(), version: UNWRITTEN };
+    async fn remove_with_parent(&self, path: &str) -> Result<(), ZkError> {
+        let last = DeleteWithParent {
+            path: path.to_owned(),
+            parent: self.parent.clone(),
+            version: UNWRITTEN_VERSION,
+        };
         let removed = self.live.last(last);
         // Noted before the answer: an attempt of this session that begins now is sent behind this, and has to make a
         // new parent.
@@ -110,9 +116,9 @@ impl<L: Link> Candidate<L> {
         match removed.await {
             Ok(()) => Ok(()),
             // The parent has another version; our own node is unchanged.
-            Err(Failed { step: Some(1), fault: Fault::NoNode }) => Err(Fault::NotEmpty),
-            Err(Failed { fault, .. }) => {
-                if fault == Fault::NotEmpty {
+            Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => Err(ZkError::NotEmpty),
+            Err(MultiError { fault, .. }) => {
+                if fault == ZkError::NotEmpty {
                     self.live.registry.parents.is_there(&self.parent);
                 }
                 Err(fault)

@@ -6,13 +6,13 @@
 
 use fencegate_policies::{
     permits::{Permit, Permits},
-    plan::{Foreign, LockSite, Mode},
+    plan::{ForeignLayout, LockSite, Mode},
 };
 use fencegate_process::randomness::Guid;
 
 /// A layout whose contenders stand in a line, each with a number that the server gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
+pub enum NodeLayout {
     Native,
     /// In the same place as a native lock; this many contenders hold at once.
     Permits(Permits),
@@ -37,7 +37,8 @@ pub struct Contender<'a> {
     pub sequence: u32,
 }
 
-const LINES: [Line; 4] = [Line::Native, Line::CuratorMutex, Line::CuratorReadWrite, Line::Kazoo];
+const LINES: [NodeLayout; 4] =
+    [NodeLayout::Native, NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo];
 
 /// Stands before the number of permits in a contender's name. Builds without permits take such a name for a stranger's,
 /// and wait behind it.
@@ -49,17 +50,17 @@ const PERMIT: &str = "permit-";
 /// Curator's protected mode: a UUID and the requested name follow.
 const PROTECTED: &str = "_c_";
 
-impl Line {
+impl NodeLayout {
     /// `None` where the site has no line.
     pub fn of(site: &LockSite) -> Option<Self> {
         match site {
             LockSite::Native => Some(Self::Native),
             LockSite::Semaphore { permits } => Some(Self::Permits(*permits)),
             LockSite::Foreign { layout, .. } => match layout {
-                Foreign::CuratorMutex => Some(Self::CuratorMutex),
-                Foreign::CuratorReadWrite => Some(Self::CuratorReadWrite),
-                Foreign::Kazoo => Some(Self::Kazoo),
-                Foreign::ExclusiveNode => None,
+                ForeignLayout::CuratorMutex => Some(Self::CuratorMutex),
+                ForeignLayout::CuratorReadWrite => Some(Self::CuratorReadWrite),
+                ForeignLayout::Kazoo => Some(Self::Kazoo),
+                ForeignLayout::ExclusiveNode => None,
             },
         }
     }
@@ -203,7 +204,7 @@ mod tests {
         for line in LINES {
             for mode in [Mode::Exclusive, Mode::Shared] {
                 let name = line.numbered(guid, mode, 7);
-                let mode = if line == Line::CuratorMutex { Mode::Exclusive } else { mode };
+                let mode = if line == NodeLayout::CuratorMutex { Mode::Exclusive } else { mode };
                 let read = Contender { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
                 assert_eq!(line.contender(&name), Some(read));
                 assert_eq!(guid_of(&name), Some(guid), "{name}");
@@ -216,7 +217,7 @@ mod tests {
     fn a_contender_for_a_permit_says_how_many_there_are_and_a_permit_stands_in_no_line() {
         let guid = Guid::new(&SystemRandomness);
         for permits in [2, 37, 1000].map(|count| Permits::new(count).expect("within bounds")) {
-            let line = Line::Permits(permits);
+            let line = NodeLayout::Permits(permits);
             let name = line.numbered(guid, Mode::Exclusive, 7);
             let read = Contender {
                 name: &name,
@@ -226,7 +227,7 @@ mod tests {
                 sequence: 7,
             };
             assert_eq!((line.contender(&name), guid_of(&name)), (Some(read.clone()), Some(guid)));
-            assert_eq!(Line::Native.contender(&name), Some(read));
+            assert_eq!(NodeLayout::Native.contender(&name), Some(read));
             assert!(name.len() < line.name_bytes(), "{name}");
             for permit in permits.all() {
                 let node = named_for(permit);
@@ -235,7 +236,7 @@ mod tests {
         }
         for strange in ["-s1-", "-s03-", "-s1001-", "-s-", "-s3"] {
             let name = format!("{guid}{strange}0000000007");
-            let read = Line::Native.contender(&name).map(|read| (read.permits, read.mode, read.guid));
+            let read = NodeLayout::Native.contender(&name).map(|read| (read.permits, read.mode, read.guid));
             assert_eq!(read, Some((None, Mode::Exclusive, None)), "{name}: a stranger's");
         }
         assert_eq!(["permit-", "permit-01", "permit-1000", "permit"].map(permit_of), [None; 4]);
@@ -244,22 +245,22 @@ mod tests {
     /// Names as Curator 5.4 and kazoo 2.11 make them.
     #[test]
     fn names_of_other_programs_are_read_as_they_mean_them() {
-        let read = |line: Line, name: &'static str| {
+        let read = |line: NodeLayout, name: &'static str| {
             line.contender(name).map(|read| (read.mode, read.sequence, read.guid.is_some()))
         };
         let uuid = "_c_0f4a1c9e-2b7d-4d55-9a1e-6f0e7f3f2b11";
         for (line, name, mode) in [
-            (Line::CuratorMutex, format!("{uuid}-lock-0000000012"), Mode::Exclusive),
-            (Line::CuratorReadWrite, format!("{uuid}-__WRIT__0000000012"), Mode::Exclusive),
-            (Line::CuratorReadWrite, format!("{uuid}-__READ__0000000012"), Mode::Shared),
-            (Line::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__0000000012".into(), Mode::Exclusive),
-            (Line::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__rlock__0000000012".into(), Mode::Shared),
+            (NodeLayout::CuratorMutex, format!("{uuid}-lock-0000000012"), Mode::Exclusive),
+            (NodeLayout::CuratorReadWrite, format!("{uuid}-__WRIT__0000000012"), Mode::Exclusive),
+            (NodeLayout::CuratorReadWrite, format!("{uuid}-__READ__0000000012"), Mode::Shared),
+            (NodeLayout::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__0000000012".into(), Mode::Exclusive),
+            (NodeLayout::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__rlock__0000000012".into(), Mode::Shared),
         ] {
             assert_eq!(read(line, Box::leak(name.into_boxed_str())), Some((mode, 12, true)));
         }
         // Names without Curator's protected mode, and with a kazoo program's own prefix.
-        assert_eq!(read(Line::CuratorReadWrite, "__READ__0000000003"), Some((Mode::Shared, 3, false)));
-        assert_eq!(read(Line::Kazoo, "worker-7__rlock__0000000003"), Some((Mode::Shared, 3, false)));
+        assert_eq!(read(NodeLayout::CuratorReadWrite, "__READ__0000000003"), Some((Mode::Shared, 3, false)));
+        assert_eq!(read(NodeLayout::Kazoo, "worker-7__rlock__0000000003"), Some((Mode::Shared, 3, false)));
     }
 
     #[test]
@@ -279,9 +280,9 @@ mod tests {
     #[test]
     fn a_number_below_zero_is_before_all_others() {
         let name = "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__-2147483648";
-        assert_eq!(Line::Kazoo.contender(name).map(|read| read.sequence), Some(0));
+        assert_eq!(NodeLayout::Kazoo.contender(name).map(|read| read.sequence), Some(0));
         assert_eq!(
-            Line::Kazoo.contender(&name.replace("__-", "__")).map(|read| read.sequence),
+            NodeLayout::Kazoo.contender(&name.replace("__-", "__")).map(|read| read.sequence),
             Some(1 << 31)
         );
     }

@@ -2,11 +2,11 @@
 
 use fencegate_policies::permits::{Permit, Permits};
 
-use super::{Contender, Line, permit_of};
+use super::{Contender, NodeLayout, permit_of};
 
 /// The prospect of a contender for one of `N` permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Prospect<'a> {
+pub enum QueuePosition<'a> {
     /// Fewer than `N` stand before it, so it may take one of these permits, which are most likely free in this order.
     Now(Vec<Permit>),
     /// It is the next one, when any of those before it leaves: all of these hold, or may.
@@ -14,18 +14,18 @@ pub enum Prospect<'a> {
     /// This one stands directly before it and waits, too. So it only watches until this one holds or leaves.
     Behind(&'a str),
     /// It can never hold: the first contender asks for another number of permits, or for the key alone.
-    Unlike,
+    PermitsDiffer,
     /// It is not there.
     Gone,
 }
 
-impl<'a> Prospect<'a> {
+impl<'a> QueuePosition<'a> {
     /// The prospect of the node called `own`, among the children of its parent.
     ///
     /// The list may be old, but it was made after our own node. So it shows every contender before us that is still
     /// there, and perhaps some that have gone. An old list therefore delays us, and never lets us in too early.
     pub fn of(permits: Permits, children: &'a [String], own: &str) -> Self {
-        let line = Line::Permits(permits);
+        let line = NodeLayout::Permits(permits);
         let Some(ours) = line.contender(own) else { return Self::Gone };
         let mut before: Vec<Contender<'a>> = Vec::new();
         let (mut present, mut taken) = (false, vec![false; usize::from(permits.count())]);
@@ -39,7 +39,7 @@ impl<'a> Prospect<'a> {
                 match taken.get_mut(usize::from(permit.number())) {
                     Some(taken) => *taken = true,
                     // This permit comes from a lock with more permits.
-                    None => return Self::Unlike,
+                    None => return Self::PermitsDiffer,
                 }
             }
         }
@@ -49,7 +49,7 @@ impl<'a> Prospect<'a> {
         before.sort_unstable_by_key(|one| one.sequence);
         let like = |one: &Contender| one.permits == Some(permits);
         match before.first() {
-            Some(first) if !like(first) => return Self::Unlike,
+            Some(first) if !like(first) => return Self::PermitsDiffer,
             _ => {}
         }
         // That one differs from the first, so it was refused, or is about to be; then it goes.
@@ -88,67 +88,80 @@ mod tests {
     }
 
     fn of(count: u16, sequence: i64) -> String {
-        Line::Permits(permits(count)).numbered(Guid::new(&SystemRandomness), Mode::Exclusive, sequence)
+        NodeLayout::Permits(permits(count)).numbered(Guid::new(&SystemRandomness), Mode::Exclusive, sequence)
     }
 
     fn permit(number: u16) -> Permit {
         Permit::new(number).expect("small")
     }
 
-    fn now(numbers: &[u16]) -> Prospect<'static> {
-        Prospect::Now(numbers.iter().copied().map(permit).collect())
+    fn now(numbers: &[u16]) -> QueuePosition<'static> {
+        QueuePosition::Now(numbers.iter().copied().map(permit).collect())
     }
 
     #[test]
     fn the_first_n_may_take_a_permit_the_next_waits_for_any_of_them_and_all_others_for_one() {
         let line: Vec<String> = (0..5).map(|number| of(2, number)).collect();
-        let seen = |own: usize| Prospect::of(permits(2), &line, &line[own]);
+        let seen = |own: usize| QueuePosition::of(permits(2), &line, &line[own]);
         assert_eq!([seen(0), seen(1)], [now(&[0, 1]), now(&[1, 0])], "they do not try the same");
-        assert_eq!(seen(2), Prospect::Next);
-        assert_eq!([seen(3), seen(4)], [Prospect::Behind(&line[2]), Prospect::Behind(&line[3])]);
-        assert_eq!(Prospect::of(permits(2), &line[1..], &line[2]), now(&[1, 0]), "one has left");
-        assert_eq!(Prospect::of(permits(2), &line[1..], &line[0]), Prospect::Gone);
+        assert_eq!(seen(2), QueuePosition::Next);
+        assert_eq!([seen(3), seen(4)], [QueuePosition::Behind(&line[2]), QueuePosition::Behind(&line[3])]);
+        assert_eq!(QueuePosition::of(permits(2), &line[1..], &line[2]), now(&[1, 0]), "one has left");
+        assert_eq!(QueuePosition::of(permits(2), &line[1..], &line[0]), QueuePosition::Gone);
     }
 
     #[test]
     fn a_permit_that_is_taken_is_not_tried() {
         let mut nodes: Vec<String> = (0..3).map(|number| of(3, number)).collect();
         nodes.extend([0, 2].map(|number| named_for(permit(number))));
-        assert_eq!(Prospect::of(permits(3), &nodes, &nodes[2]), now(&[1]));
+        assert_eq!(QueuePosition::of(permits(3), &nodes, &nodes[2]), now(&[1]));
         nodes.push(named_for(permit(1)));
-        assert_eq!(Prospect::of(permits(3), &nodes, &nodes[2]), now(&[]), "somebody's place in line is gone");
+        assert_eq!(
+            QueuePosition::of(permits(3), &nodes, &nodes[2]),
+            now(&[]),
+            "somebody's place in line is gone"
+        );
     }
 
     #[test]
     fn whoever_is_first_says_how_many_there_are() {
         let nodes = [of(3, 1), of(4, 2), of(3, 3)];
-        assert_eq!(Prospect::of(permits(4), &nodes, &nodes[1]), Prospect::Unlike);
-        assert_eq!(Prospect::of(permits(3), &nodes, &nodes[2]), Prospect::Behind(&nodes[1]), "it is to go");
+        assert_eq!(QueuePosition::of(permits(4), &nodes, &nodes[1]), QueuePosition::PermitsDiffer);
         assert_eq!(
-            Prospect::of(permits(3), &nodes, &nodes[0]),
+            QueuePosition::of(permits(3), &nodes, &nodes[2]),
+            QueuePosition::Behind(&nodes[1]),
+            "it is to go"
+        );
+        assert_eq!(
+            QueuePosition::of(permits(3), &nodes, &nodes[0]),
             now(&[0, 1, 2]),
             "who comes later is refused"
         );
         let left_over = [of(3, 9), named_for(permit(3))];
-        assert_eq!(Prospect::of(permits(3), &left_over, &left_over[0]), Prospect::Unlike);
+        assert_eq!(QueuePosition::of(permits(3), &left_over, &left_over[0]), QueuePosition::PermitsDiffer);
     }
 
     #[test]
     fn a_lock_of_the_key_alone_is_unlike_and_so_is_one_of_it_for_that() {
         let guid = Guid::new(&SystemRandomness);
         for alone in [
-            Line::Native.numbered(guid, Mode::Exclusive, 1),
-            Line::Native.numbered(guid, Mode::Shared, 1),
+            NodeLayout::Native.numbered(guid, Mode::Exclusive, 1),
+            NodeLayout::Native.numbered(guid, Mode::Shared, 1),
             "a-stranger-0000000001".to_owned(),
         ] {
             let nodes = [alone, of(2, 2)];
-            assert_eq!(Prospect::of(permits(2), &nodes, &nodes[1]), Prospect::Unlike, "{}", nodes[0]);
-            assert!(!Line::Native.is_of_permits(&nodes));
+            assert_eq!(
+                QueuePosition::of(permits(2), &nodes, &nodes[1]),
+                QueuePosition::PermitsDiffer,
+                "{}",
+                nodes[0]
+            );
+            assert!(!NodeLayout::Native.is_of_permits(&nodes));
         }
-        let nodes = [of(2, 1), Line::Native.numbered(guid, Mode::Exclusive, 2)];
-        assert!(Line::Native.is_of_permits(&nodes) && !Line::Native.is_of_permits(&nodes[1..]));
+        let nodes = [of(2, 1), NodeLayout::Native.numbered(guid, Mode::Exclusive, 2)];
+        assert!(NodeLayout::Native.is_of_permits(&nodes) && !NodeLayout::Native.is_of_permits(&nodes[1..]));
         let left_over = [named_for(permit(1)), nodes[1].clone()];
-        assert!(Line::Native.is_of_permits(&left_over));
-        assert_eq!(Line::Native.alone(&nodes), None, "nobody is sent on to one of several");
+        assert!(NodeLayout::Native.is_of_permits(&left_over));
+        assert_eq!(NodeLayout::Native.alone(&nodes), None, "nobody is sent on to one of several");
     }
 }

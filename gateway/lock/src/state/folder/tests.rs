@@ -5,12 +5,12 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn record(highest: u64) -> Progress {
-    Progress { installation: "ours".into(), era: 0, highest }
+fn record(highest: u64) -> InstallationRecord {
+    InstallationRecord { installation: "ours".into(), era: 0, highest }
 }
 
-fn claim(home: &TempDir) -> (Folder, Vec<Progress>) {
-    Folder::claim(home.path(), &SystemRandomness).expect("a folder of our own")
+fn claim(home: &TempDir) -> (StateDir, Vec<InstallationRecord>) {
+    StateDir::claim(home.path(), &SystemRandomness).expect("a folder of our own")
 }
 
 fn files(home: &TempDir, kind: &str) -> usize {
@@ -81,7 +81,7 @@ fn what_is_not_understood_is_said_with_its_place_and_left_alone() {
     let path = home.path().join(format!("{PREFIX}{}{RECORD}", Guid::new(&SystemRandomness)));
     for (bytes, word) in [(&b"{\"form"[..], "damaged"), (b"{\"format\":9}", "format 9"), (b"", "damaged")] {
         fs::write(&path, bytes).expect("written");
-        let why = Folder::claim(home.path(), &SystemRandomness).expect_err("not understood").to_string();
+        let why = StateDir::claim(home.path(), &SystemRandomness).expect_err("not understood").to_string();
         assert!(why.starts_with("FG0519: ") && why.contains(word), "{why}");
         assert!(why.contains(&path.display().to_string()) && why.contains("era bump"), "{why}");
         assert_eq!(fs::read(&path).expect("still there"), bytes);
@@ -94,7 +94,7 @@ fn a_folder_that_is_not_there_or_no_folder_is_said() {
     let file = home.path().join("file");
     fs::write(&file, "").expect("written");
     for folder in [home.path().join("none"), file] {
-        let why = Folder::claim(&folder, &SystemRandomness).expect_err("no folder").to_string();
+        let why = StateDir::claim(&folder, &SystemRandomness).expect_err("no folder").to_string();
         assert!(why.starts_with("FG0514: ") && why.contains(&folder.display().to_string()), "{why}");
     }
 }
@@ -102,7 +102,7 @@ fn a_folder_that_is_not_there_or_no_folder_is_said() {
 #[test]
 fn two_installations_with_one_folder_take_nothing_from_each_other() {
     let home = TempDir::new().expect("a folder");
-    let theirs = Progress { installation: "theirs".into(), ..record(900) };
+    let theirs = InstallationRecord { installation: "theirs".into(), ..record(900) };
     let ((one, _), (other, _)) = (claim(&home), claim(&home));
     one.write(&record(7)).expect("written");
     other.write(&theirs).expect("written");
@@ -122,11 +122,11 @@ fn what_is_no_short_file_is_damaged_and_not_read_to_its_end() {
     let home = TempDir::new().expect("a folder");
     let path = home.path().join(format!("{PREFIX}{}{RECORD}", Guid::new(&SystemRandomness)));
     fs::create_dir(&path).expect("a folder in its place");
-    assert!(matches!(read(home.path()), Err(Unusable::Damaged { .. })));
+    assert!(matches!(read(home.path()), Err(StateDirError::Damaged { .. })));
     fs::remove_dir(&path).expect("empty");
     let endless = File::create(&path).expect("a file");
     endless.set_len(1 << 40).expect("sparse");
-    assert!(matches!(read(home.path()), Err(Unusable::Damaged { .. })));
+    assert!(matches!(read(home.path()), Err(StateDirError::Damaged { .. })));
 }
 
 #[test]

@@ -5,24 +5,24 @@ use futures_util::future::join_all;
 
 use super::shared_node;
 use crate::recipe::{
-    layout::{Line, Prospect, named_for},
+    layout::{NodeLayout, QueuePosition, named_for},
     saying,
 };
 use crate::session::{
     epoch::epoch,
-    link::{Fault, Link, Seen},
-    live::Live,
+    link::{NodeStat, ZkClient, ZkError},
+    live::ActiveSession,
 };
-use crate::tenures::question::{Broken, LineEntry, Untold};
+use crate::tenures::question::{AdminQueryError, BreakOutcome, LineEntry};
 
 /// Adds the permits that contenders hold to the line. `children`: all nodes below `parent`.
-pub(super) async fn settle<L: Link>(
-    live: &Live<L>,
+pub(super) async fn settle<L: ZkClient>(
+    live: &ActiveSession<L>,
     parent: &str,
     children: &[String],
     mut line: Vec<LineEntry>,
-) -> Result<Vec<LineEntry>, Untold> {
-    let stand = |one: &LineEntry| Line::Native.contender(&one.node).and_then(|found| found.permits);
+) -> Result<Vec<LineEntry>, AdminQueryError> {
+    let stand = |one: &LineEntry| NodeLayout::Native.contender(&one.node).and_then(|found| found.permits);
     let looks = line.iter().map(|one| async {
         match stand(one) {
             Some(_) => held(live, parent, &one.node).await.map(Some),
@@ -36,8 +36,8 @@ pub(super) async fn settle<L: Link>(
         one.number = held.and_then(|(_, seen)| epoch(live.base, seen.czxid).ok());
         one.permit = held.map(|(permit, _)| permit);
         one.holds = held.is_some();
-        one.behind = match Prospect::of(permits, children, &one.node) {
-            Prospect::Behind(before) if held.is_none() => Some(before.to_owned()),
+        one.behind = match QueuePosition::of(permits, children, &one.node) {
+            QueuePosition::Behind(before) if held.is_none() => Some(before.to_owned()),
             _ => None,
         };
     }
@@ -45,31 +45,42 @@ pub(super) async fn settle<L: Link>(
 }
 
 /// The permit that this contender holds, with the permit's node.
-async fn held<L: Link>(live: &Live<L>, parent: &str, name: &str) -> Result<Option<(Permit, Seen)>, Untold> {
+async fn held<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+    name: &str,
+) -> Result<Option<(Permit, NodeStat)>, AdminQueryError> {
     let Some((says, place)) = read(live, &format!("{parent}/{name}")).await? else { return Ok(None) };
     let permit = std::str::from_utf8(&says).ok().and_then(Permit::parse);
     let Some(permit) = permit else { return Ok(None) };
     let node = read(live, &format!("{parent}/{}", named_for(permit))).await?;
-    let ours = |(says, seen): &(Vec<u8>, Seen)| saying::is_of(says, name) && seen.owner == place.owner;
+    let ours = |(says, seen): &(Vec<u8>, NodeStat)| saying::is_of(says, name) && seen.owner == place.owner;
     Ok(node.filter(ours).map(|(_, seen)| (permit, seen)))
 }
 
 /// `None` if the node has gone.
-async fn read<L: Link>(live: &Live<L>, path: &str) -> Result<Option<(Vec<u8>, Seen)>, Untold> {
+async fn read<L: ZkClient>(
+    live: &ActiveSession<L>,
+    path: &str,
+) -> Result<Option<(Vec<u8>, NodeStat)>, AdminQueryError> {
     match live.link.data(path).await {
         Ok(read) => Ok(Some(read)),
-        Err(Fault::NoNode) => Ok(None),
+        Err(ZkError::NoNode) => Ok(None),
         Err(fault) => Err(fault.into()),
     }
 }
 
 /// Removes a holder's place in line and its permit: both or neither.
-pub(super) async fn remove<L: Link>(live: &Live<L>, parent: &str, name: &str) -> Result<Broken, Untold> {
+pub(super) async fn remove<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+    name: &str,
+) -> Result<BreakOutcome, AdminQueryError> {
     match held(live, parent, name).await? {
         Some((permit, _)) => {
             let node = format!("{parent}/{}", named_for(permit));
             shared_node::remove_ours(live, &format!("{parent}/{name}"), &node).await
         }
-        None => Ok(Broken::NotHolding),
+        None => Ok(BreakOutcome::NotHolding),
     }
 }

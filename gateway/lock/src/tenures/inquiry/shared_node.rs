@@ -3,20 +3,20 @@
 use crate::recipe::saying;
 use crate::session::{
     epoch::epoch,
-    link::{Fault, Link, Seen, Step},
-    live::Live,
+    link::{MultiOp, NodeStat, ZkClient, ZkError},
+    live::ActiveSession,
     member::gateway_among,
 };
-use crate::tenures::question::{Broken, LineEntry, Program, Untold};
+use crate::tenures::question::{AdminQueryError, BreakOutcome, LineEntry, Program};
 use fencegate_policies::plan::Mode;
 
 /// Puts the owner of the node in front of our own line.
-pub(super) async fn settle<L: Link>(
-    live: &Live<L>,
+pub(super) async fn settle<L: ZkClient>(
+    live: &ActiveSession<L>,
     path: &str,
     members: &[String],
     mut line: Vec<LineEntry>,
-) -> Result<Vec<LineEntry>, Untold> {
+) -> Result<Vec<LineEntry>, AdminQueryError> {
     for one in &mut line {
         // Tokens are made of the czxid of the exclusive node, so a place in line has none.
         (one.number, one.holds) = (None, false);
@@ -24,7 +24,7 @@ pub(super) async fn settle<L: Link>(
     let (says, seen) = match live.link.data(path).await {
         Ok(read) => read,
         // The node was given back, and the next one is about to be made.
-        Err(Fault::NoNode) => return Ok(line),
+        Err(ZkError::NoNode) => return Ok(line),
         Err(fault) => return Err(fault.into()),
     };
     let (session, number) = (session(seen), epoch(live.base, seen.czxid).ok());
@@ -50,38 +50,46 @@ pub(super) async fn settle<L: Link>(
     Ok(line)
 }
 
-fn session(seen: Seen) -> String {
+fn session(seen: NodeStat) -> String {
     format!("{:016x}", seen.owner)
 }
 
 /// A name for this one life of the node. The path would not do: it is the same for every holder, and it tells the key.
-fn name(seen: Seen) -> String {
+fn name(seen: NodeStat) -> String {
     format!("node@{:x}", seen.czxid)
 }
 
 /// Removes our first place in line and the node that it has made: both or neither.
-pub(super) async fn remove_ours<L: Link>(live: &Live<L>, place: &str, path: &str) -> Result<Broken, Untold> {
+pub(super) async fn remove_ours<L: ZkClient>(
+    live: &ActiveSession<L>,
+    place: &str,
+    path: &str,
+) -> Result<BreakOutcome, AdminQueryError> {
     let (first, node) = (live.link.seen(place), live.link.data(path));
-    let (Some(first), Ok((says, seen))) = (first.await?, node.await) else { return Ok(Broken::NotHolding) };
+    let (Some(first), Ok((says, seen))) = (first.await?, node.await) else {
+        return Ok(BreakOutcome::NotHolding);
+    };
     let name = place.rsplit('/').next().unwrap_or_default();
     if first.owner != seen.owner || !saying::is_of(&says, name) {
-        return Ok(Broken::NotHolding);
+        return Ok(BreakOutcome::NotHolding);
     }
-    let steps =
-        [Step::Delete { path: place, version: None }, Step::Delete { path, version: Some(seen.version) }];
-    Broken::of(live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+    let steps = [
+        MultiOp::Delete { path: place, version: None },
+        MultiOp::Delete { path, version: Some(seen.version) },
+    ];
+    BreakOutcome::of(live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }
 
 /// Removes another program's node, if it is still the one that [`settle`] has named so.
-pub(super) async fn remove_theirs<L: Link>(
-    live: &Live<L>,
+pub(super) async fn remove_theirs<L: ZkClient>(
+    live: &ActiveSession<L>,
     named: &str,
     path: &str,
-) -> Result<Broken, Untold> {
+) -> Result<BreakOutcome, AdminQueryError> {
     let seen = match live.link.seen(path).await? {
         Some(seen) if name(seen) == named => seen,
-        _ => return Ok(Broken::NotHolding),
+        _ => return Ok(BreakOutcome::NotHolding),
     };
-    let steps = [Step::Delete { path, version: Some(seen.version) }];
-    Broken::of(live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
+    let steps = [MultiOp::Delete { path, version: Some(seen.version) }];
+    BreakOutcome::of(live.link.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }

@@ -10,19 +10,19 @@ use super::*;
 async fn while_there_is_no_session_nothing_is_begun_for_who_is_refused() {
     let (keeper, _desks) = keeper(Arc::new(MachineClock), 1);
     let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
-    for hold in [Hold::Cached(Caching::default()), Hold::Strict] {
-        let wish = Wish {
+    for hold in [Hold::Cached(CachedHold::default()), Hold::Strict] {
+        let wish = LockRequest {
             keys: std::slice::from_ref(&key),
             sites: &[],
             mode: Mode::Exclusive,
             hold,
             wait: Duration::from_secs(9),
             queue: 1,
-            waits: Waits::Here,
+            waits: WaitPlace::Here,
             delay: None,
             route: &"pay".into(),
         };
-        assert!(matches!(keeper.acquire(wish).await, Err(Refused::Service(_))));
+        assert!(matches!(keeper.acquire(wish).await, Err(AcquireError::Service(_))));
         assert_eq!(keeper.keys(), 0, "{hold:?}");
     }
 }

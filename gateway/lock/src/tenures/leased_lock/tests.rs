@@ -4,55 +4,55 @@ use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     plan::{Hold, Mode},
 };
-use fencegate_process::clock::{Boot, Clock as _, ManualClock};
+use fencegate_process::clock::{BootInstant, Clock as _, ManualClock};
 use futures_util::poll;
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::{
     recipe::grant::Grant,
-    session::proof::Proof,
+    session::proof::SessionDeadline,
     tenures::{
-        occupancy::Whose,
+        occupancy::HolderKind,
         own_node,
-        roll::{Asking, Roll},
-        tenure::Shared,
-        wish::{Waits, Wish},
+        roll::{StrictRegistry, WaitInfo},
+        tenure::SharedLock,
+        wish::{LockRequest, WaitPlace},
     },
 };
 
-struct Bench {
+struct Fixture {
     lease: LeasedLock,
     over: oneshot::Receiver<bool>,
-    proof: Arc<Proof>,
+    proof: Arc<SessionDeadline>,
     clock: Arc<ManualClock>,
 }
 
-fn bench(mode: Mode) -> Bench {
-    let roll = Arc::<Roll>::default();
+fn bench(mode: Mode) -> Fixture {
+    let roll = Arc::<StrictRegistry>::default();
     let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
     let keys: Vec<ResourceKey> = vec![key("job")];
     let name = "lease".into();
-    let wish = Wish {
+    let wish = LockRequest {
         keys: &keys,
         sites: &[],
         mode,
         hold: Hold::Strict,
         wait: Duration::ZERO,
         queue: 1,
-        waits: Waits::Here,
+        waits: WaitPlace::Here,
         delay: None,
         route: &name,
     };
-    let enrolled = roll.enrol(wish, Asking { asked: Boot::from_nanos(0), ahead: Arc::default() });
-    let proof = Arc::new(Proof::until(1, Boot::from_nanos(1 << 50)));
-    let evidence = Arc::new(Evidence::of(proof.clone()));
+    let enrolled = roll.enrol(wish, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+    let proof = Arc::new(SessionDeadline::until(1, BootInstant::from_nanos(1 << 50)));
+    let evidence = Arc::new(LockValidity::of(proof.clone()));
     let grant = Grant { epoch: 7, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false };
-    enrolled.granted(&grant, Boot::from_nanos(0));
+    enrolled.granted(&grant, BootInstant::from_nanos(0));
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();
-    let (lock, held) = own_node::begin(grant, (mode, Whose::Client), sender, enrolled, clock.clone());
-    Bench { lease: LeasedLock::of(lock, held), over, proof, clock }
+    let (lock, held) = own_node::begin(grant, (mode, HolderKind::Client), sender, enrolled, clock.clone());
+    Fixture { lease: LeasedLock::of(lock, held), over, proof, clock }
 }
 
 /// The result of a future that is ready at its first poll.
@@ -63,13 +63,13 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-async fn entered(lease: &LeasedLock, mode: Mode) -> Tenure {
+async fn entered(lease: &LeasedLock, mode: Mode) -> GrantGuard {
     at_once(lease.enter(mode)).await.expect("nobody is before it").expect("it holds").0
 }
 
 #[tokio::test]
 async fn writers_under_a_lease_take_their_turn_in_the_order_in_which_they_came() {
-    let Bench { lease, mut over, .. } = bench(Mode::Exclusive);
+    let Fixture { lease, mut over, .. } = bench(Mode::Exclusive);
     assert_eq!(lease.token().dispatch(), 1);
     let first = entered(&lease, Mode::Exclusive).await;
     assert_eq!(first.dispatch().expect("a dispatch").token.dispatch(), 2);
@@ -86,35 +86,35 @@ async fn writers_under_a_lease_take_their_turn_in_the_order_in_which_they_came()
     let Poll::Ready(Ok((third, Mode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
     lease.give_back();
     assert!(over.try_recv().is_err(), "something runs under it");
-    assert_eq!(entered_in_vain(&lease).await, NotInside::Over);
+    assert_eq!(entered_in_vain(&lease).await, CallbackError::Closed);
     third.known();
     drop(third);
     assert_eq!(over.try_recv(), Ok(true));
 }
 
-async fn entered_in_vain(lease: &LeasedLock) -> NotInside {
+async fn entered_in_vain(lease: &LeasedLock) -> CallbackError {
     at_once(lease.enter(Mode::Shared)).await.expect("it is over").expect_err("it is over")
 }
 
 #[tokio::test]
 async fn readers_under_a_lease_run_together_and_do_not_write() {
-    let Bench { lease, .. } = bench(Mode::Shared);
+    let Fixture { lease, .. } = bench(Mode::Shared);
     let (one, other) = (entered(&lease, Mode::Shared).await, entered(&lease, Mode::Shared).await);
     let tokens = [&one, &other].map(|tenure| tenure.dispatch().expect("a dispatch").token.dispatch());
     assert_eq!(tokens, [2, 3]);
     let refused = at_once(lease.enter(Mode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(NotInside::Upgrade));
+    assert_eq!(refused.map(drop), Err(CallbackError::Upgrade));
 }
 
 #[tokio::test]
 async fn an_unknown_end_of_a_request_ends_the_lease_and_tells_those_who_wait() {
-    let Bench { lease, mut over, .. } = bench(Mode::Exclusive);
+    let Fixture { lease, mut over, .. } = bench(Mode::Exclusive);
     let first = entered(&lease, Mode::Exclusive).await;
     first.dispatch().expect("a dispatch");
     let mut second = pin!(lease.enter(Mode::Exclusive));
     assert!(poll!(second.as_mut()).is_pending());
     drop(first);
-    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(NotInside::Over))));
+    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(CallbackError::Closed))));
     assert!(lease.is_retired());
     lease.give_back();
     assert_eq!(over.try_recv(), Ok(false));
@@ -122,7 +122,7 @@ async fn an_unknown_end_of_a_request_ends_the_lease_and_tells_those_who_wait() {
 
 #[tokio::test]
 async fn what_has_its_turn_when_the_lease_ends_is_not_sent_any_more() {
-    let Bench { lease, mut over, .. } = bench(Mode::Exclusive);
+    let Fixture { lease, mut over, .. } = bench(Mode::Exclusive);
     let turn = entered(&lease, Mode::Exclusive).await;
     lease.close();
     assert!(turn.dispatch().is_none());
@@ -134,23 +134,23 @@ async fn what_has_its_turn_when_the_lease_ends_is_not_sent_any_more() {
 
 #[tokio::test]
 async fn the_clients_own_token_is_of_no_dispatch() {
-    let Bench { lease, .. } = bench(Mode::Exclusive);
-    let shared: Arc<dyn Shared> = lease.lock.clone();
-    assert_eq!(shared.call(lease.token(), Mode::Exclusive).map(drop), Err(NotInside::NotInFlight));
+    let Fixture { lease, .. } = bench(Mode::Exclusive);
+    let shared: Arc<dyn SharedLock> = lease.lock.clone();
+    assert_eq!(shared.call(lease.token(), Mode::Exclusive).map(drop), Err(CallbackError::NotInFlight));
     let turn = entered(&lease, Mode::Exclusive).await;
     let from = turn.dispatch().expect("a dispatch").token;
-    let shared: Arc<dyn Shared> = lease.lock.clone();
+    let shared: Arc<dyn SharedLock> = lease.lock.clone();
     assert!(shared.call(from, Mode::Exclusive).is_ok(), "what runs under it may be called back from");
 }
 
 #[tokio::test]
 async fn nothing_is_started_while_the_session_is_not_proven() {
-    let Bench { lease, proof, clock, over: _over } = bench(Mode::Exclusive);
-    assert!(lease.holds(clock.now()) && lease.proven_until() == Boot::from_nanos(1 << 50));
+    let Fixture { lease, proof, clock, over: _over } = bench(Mode::Exclusive);
+    assert!(lease.holds(clock.now()) && lease.proven_until() == BootInstant::from_nanos(1 << 50));
     clock.go(Duration::from_nanos(1 << 50));
     assert!(!lease.holds(clock.now()) && !lease.is_lost());
     let refused = at_once(lease.enter(Mode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(NotInside::Unproven));
+    assert_eq!(refused.map(drop), Err(CallbackError::Unproven));
     proof.revoke();
     assert!(lease.is_lost());
 }

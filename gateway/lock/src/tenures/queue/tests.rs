@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const RULES: Caching = Caching {
+const RULES: CachedHold = CachedHold {
     linger: Duration::from_millis(250),
     max_local: 3,
     max_hold: Duration::from_millis(100),
@@ -15,7 +15,7 @@ const RULES: Caching = Caching {
 
 /// What can happen to the queue of a key.
 #[derive(Debug, Clone)]
-enum Event {
+enum QueueEvent {
     Arrive(Mode),
     ArriveTrying(Mode),
     /// The oldest request in flight ends, with a known or unknown outcome.
@@ -39,28 +39,28 @@ enum Event {
     ProofBack,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = QueueEvent> {
     let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)];
     prop_oneof![
-        6 => mode.clone().prop_map(Event::Arrive),
-        1 => mode.clone().prop_map(Event::ArriveTrying),
-        2 => mode.prop_map(Event::Call),
-        6 => prop::bool::weighted(0.9).prop_map(|known| Event::End { known }),
-        1 => (0_usize..4).prop_map(Event::Leave),
-        1 => Just(Event::Contended),
-        1 => Just(Event::Uncontended),
-        1 => Just(Event::SentOn),
-        1 => Just(Event::Evict),
-        2 => (0_u64..300).prop_map(|millis| Event::Pass(Duration::from_millis(millis))),
-        6 => Just(Event::Look),
-        1 => Just(Event::ProofLost),
-        1 => Just(Event::ProofBack),
+        6 => mode.clone().prop_map(QueueEvent::Arrive),
+        1 => mode.clone().prop_map(QueueEvent::ArriveTrying),
+        2 => mode.prop_map(QueueEvent::Call),
+        6 => prop::bool::weighted(0.9).prop_map(|known| QueueEvent::End { known }),
+        1 => (0_usize..4).prop_map(QueueEvent::Leave),
+        1 => Just(QueueEvent::Contended),
+        1 => Just(QueueEvent::Uncontended),
+        1 => Just(QueueEvent::SentOn),
+        1 => Just(QueueEvent::Evict),
+        2 => (0_u64..300).prop_map(|millis| QueueEvent::Pass(Duration::from_millis(millis))),
+        6 => Just(QueueEvent::Look),
+        1 => Just(QueueEvent::ProofLost),
+        1 => Just(QueueEvent::ProofBack),
     ]
 }
 
 /// The queue, with an observer's own record of what it has done.
 #[derive(Default)]
-struct Observed {
+struct QueueModel {
     queue: Queue<u32, u64>,
     now: u64,
     proof_lost: bool,
@@ -78,12 +78,12 @@ struct Observed {
     gone: Vec<u32>,
 }
 
-impl Observed {
-    fn now(&self) -> Boot {
-        Boot::from_nanos(self.now)
+impl QueueModel {
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(self.now)
     }
 
-    fn started(&mut self, mode: Mode, started: Started<u64>) {
+    fn started(&mut self, mode: Mode, started: StartedRequest<u64>) {
         let at = (started.credentials, started.number);
         assert_eq!(at.0, self.epoch, "only the tenure of the moment starts anything");
         assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
@@ -98,36 +98,36 @@ impl Observed {
         self.in_flight.push_back((mode, at.0, at.1));
     }
 
-    fn apply(&mut self, event: Event) {
+    fn apply(&mut self, event: QueueEvent) {
         match event {
-            Event::Arrive(mode) => self.arrive(mode, Patience::Behind(8)),
-            Event::ArriveTrying(mode) => self.arrive(mode, Patience::None),
-            Event::End { known } => self.end(known),
-            Event::Call(mode) => self.call(mode),
-            Event::Leave(which) => {
+            QueueEvent::Arrive(mode) => self.arrive(mode, WaitLimit::QueueBehind(8)),
+            QueueEvent::ArriveTrying(mode) => self.arrive(mode, WaitLimit::NoWait),
+            QueueEvent::End { known } => self.end(known),
+            QueueEvent::Call(mode) => self.call(mode),
+            QueueEvent::Leave(which) => {
                 if let Some((id, _)) = self.waiting.remove(which) {
                     self.gone.push(id);
                     self.queue.forget(|caller| *caller == id);
                 }
             }
-            Event::Contended => {
+            QueueEvent::Contended => {
                 self.queue.contended(self.now());
                 self.note_contention();
             }
-            Event::Uncontended => {
+            QueueEvent::Uncontended => {
                 self.queue.uncontended();
                 self.contended_after = None;
             }
-            Event::SentOn => {
+            QueueEvent::SentOn => {
                 let sent = self.queue.dismiss(|_| true);
                 let waited: Vec<_> = self.waiting.drain(..).map(|(id, _)| id).collect();
                 assert_eq!(sent, waited, "everybody who waits, in order, and nobody else");
             }
-            Event::Evict => self.closed |= self.queue.evict(),
-            Event::Pass(time) => self.now += time.as_nanos() as u64,
-            Event::Look => self.look(),
-            Event::ProofLost => self.proof_lost = true,
-            Event::ProofBack => {
+            QueueEvent::Evict => self.closed |= self.queue.evict(),
+            QueueEvent::Pass(time) => self.now += time.as_nanos() as u64,
+            QueueEvent::Look => self.look(),
+            QueueEvent::ProofLost => self.proof_lost = true,
+            QueueEvent::ProofBack => {
                 self.proof_lost = false;
                 self.start_waiting();
             }
@@ -142,20 +142,20 @@ impl Observed {
         }
     }
 
-    fn arrive(&mut self, mode: Mode, patience: Patience) {
+    fn arrive(&mut self, mode: Mode, patience: WaitLimit) {
         self.arrivals += 1;
         let (id, proven, overtakes) = (self.arrivals, !self.proof_lost, !self.waiting.is_empty());
         match self.queue.arrive(mode, patience, self.now(), |_| proven, || id) {
-            Arrival::Start(started) => {
+            ArrivalOutcome::Start(started) => {
                 assert!(!overtakes, "nobody overtakes");
                 self.started(mode, started);
             }
-            Arrival::Wait { attend } => {
+            ArrivalOutcome::Wait { attend } => {
                 assert!(!attend || self.waiting.is_empty(), "only the first one to wait calls for somebody");
                 self.waiting.push_back((id, mode));
             }
-            Arrival::Full => assert!(self.waiting.len() >= 8),
-            Arrival::Busy => assert!(self.queue.credentials().is_some() || !self.waiting.is_empty()),
+            ArrivalOutcome::Full => assert!(self.waiting.len() >= 8),
+            ArrivalOutcome::Busy => assert!(self.queue.credentials().is_some() || !self.waiting.is_empty()),
         }
     }
 
@@ -172,17 +172,17 @@ impl Observed {
                 self.last = at;
                 self.in_flight.push_back((held, at.0, at.1));
             }
-            Err(NotInside::Over) => assert!(self.closed),
-            Err(NotInside::Unproven) => assert!(!proven),
-            Err(NotInside::Upgrade) => assert_eq!((held, mode), (Mode::Shared, Mode::Exclusive)),
-            Err(why) => assert_eq!(why, NotInside::TooDeep),
+            Err(CallbackError::Closed) => assert!(self.closed),
+            Err(CallbackError::Unproven) => assert!(!proven),
+            Err(CallbackError::Upgrade) => assert_eq!((held, mode), (Mode::Shared, Mode::Exclusive)),
+            Err(why) => assert_eq!(why, CallbackError::TooDeep),
         }
     }
 
     fn end(&mut self, known: bool) {
         let Some((_, _, first)) = self.in_flight.pop_front() else { return };
         if !known {
-            self.queue.close(Cause::Retired);
+            self.queue.close(EndCause::Retired);
             self.closed = true;
         }
         self.queue.ended(first, self.now());
@@ -209,10 +209,13 @@ impl Observed {
         {
             self.note_contention();
         }
-        if before && due == Due::End {
+        if before && due == TenureAction::End {
             assert!(self.in_flight.is_empty(), "a tenure stays while something is in flight under it");
             let ended = self.queue.take(self.now()).expect("there was one");
-            assert!(!self.closed || matches!(ended.cause, Cause::Retired | Cause::Evicted), "{ended:?}");
+            assert!(
+                !self.closed || matches!(ended.cause, EndCause::Retired | EndCause::Evicted),
+                "{ended:?}"
+            );
         }
         if self.queue.credentials().is_none()
             && let Some((mode, _)) = self.queue.wanted()
@@ -252,7 +255,7 @@ proptest! {
         reached: bool,
         events in prop::collection::vec(event(), 0..120),
     ) {
-        let mut observed = Observed { reached, ..Observed::default() };
+        let mut observed = QueueModel { reached, ..QueueModel::default() };
         for event in events {
             observed.apply(event);
         }
@@ -263,10 +266,10 @@ proptest! {
 #[test]
 fn a_warm_key_is_handed_over_without_anybody_else() {
     let mut queue: Queue<(), u64> = Queue::default();
-    let now = Boot::from_nanos(0);
+    let now = BootInstant::from_nanos(0);
     assert_eq!(
-        queue.arrive(Mode::Exclusive, Patience::Behind(1), now, |_| true, || ()),
-        Arrival::Wait { attend: true }
+        queue.arrive(Mode::Exclusive, WaitLimit::QueueBehind(1), now, |_| true, || ()),
+        ArrivalOutcome::Wait { attend: true }
     );
     queue.granted(7, Mode::Exclusive, RULES, false, now);
     let (_, first) = queue.start_next(now, |_| true).expect("granted");
@@ -278,23 +281,24 @@ fn a_warm_key_is_handed_over_without_anybody_else() {
 #[test]
 fn a_reader_behind_a_waiting_writer_does_not_overtake() {
     let mut queue: Queue<u8, u64> = Queue::default();
-    let now = Boot::from_nanos(0);
-    let arrive =
-        |queue: &mut Queue<u8, u64>, mode, id| queue.arrive(mode, Patience::Behind(8), now, |_| true, || id);
+    let now = BootInstant::from_nanos(0);
+    let arrive = |queue: &mut Queue<u8, u64>, mode, id| {
+        queue.arrive(mode, WaitLimit::QueueBehind(8), now, |_| true, || id)
+    };
     arrive(&mut queue, Mode::Shared, 1);
     queue.granted(1, Mode::Shared, RULES, false, now);
     queue.start_next(now, |_| true).expect("the first reader");
-    assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), Arrival::Wait { attend: false });
-    assert_eq!(arrive(&mut queue, Mode::Shared, 3), Arrival::Wait { attend: false });
+    assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), ArrivalOutcome::Wait { attend: false });
+    assert_eq!(arrive(&mut queue, Mode::Shared, 3), ArrivalOutcome::Wait { attend: false });
     queue.ended(1, now);
     assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
-    assert_eq!(queue.due(now), Due::End);
+    assert_eq!(queue.due(now), TenureAction::End);
 }
 
 /// A tenure under which one request was served.
-fn idle(reached: bool, now: Boot) -> Queue<(), u64> {
+fn idle(reached: bool, now: BootInstant) -> Queue<(), u64> {
     let mut queue: Queue<(), u64> = Queue::default();
-    queue.arrive(Mode::Exclusive, Patience::Behind(1), now, |_| true, || ());
+    queue.arrive(Mode::Exclusive, WaitLimit::QueueBehind(1), now, |_| true, || ());
     queue.granted(7, Mode::Exclusive, RULES, reached, now);
     queue.start_next(now, |_| true).expect("granted");
     queue.ended(1, now);
@@ -303,17 +307,17 @@ fn idle(reached: bool, now: Boot) -> Queue<(), u64> {
 
 #[test]
 fn an_idle_tenure_ends_at_once_for_who_waits_elsewhere_but_not_for_who_only_looks() {
-    let now = Boot::from_nanos(0);
+    let now = BootInstant::from_nanos(0);
     let mut waited_for = idle(false, now);
     waited_for.contended(now);
-    assert_eq!(waited_for.due(now), Due::End);
+    assert_eq!(waited_for.due(now), TenureAction::End);
     let mut reached = idle(true, now);
     reached.contended(now);
-    assert_eq!(reached.due(now), Due::Keep(GRACE));
-    assert_eq!(reached.due(now + GRACE), Due::End, "it waits indeed");
+    assert_eq!(reached.due(now), TenureAction::Keep(GRACE));
+    assert_eq!(reached.due(now + GRACE), TenureAction::End, "it waits indeed");
     reached.uncontended();
-    assert!(matches!(reached.due(now + GRACE), Due::Keep(_)), "it has gone again");
+    assert!(matches!(reached.due(now + GRACE), TenureAction::Keep(_)), "it has gone again");
     reached.contended(now + GRACE);
     reached.waited_for();
-    assert_eq!(reached.due(now + GRACE), Due::End, "readers are not sent on");
+    assert_eq!(reached.due(now + GRACE), TenureAction::End, "readers are not sent on");
 }

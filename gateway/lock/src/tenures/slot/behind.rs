@@ -1,40 +1,40 @@
 //! Decides which waiting requests leave while somebody else holds their key.
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use super::{Caller, Slot};
-use crate::tenures::wish::Waits;
+use super::{KeySlot, LocalWaiter};
+use crate::tenures::wish::WaitPlace;
 use crate::{
-    not_granted::NotGranted,
-    reach::Way,
-    recipe::grant::Stop,
-    tenures::{ended::Cause, queue::Patience},
+    not_granted::GrantError,
+    reach::HolderRoute,
+    recipe::grant::LockAttemptError,
+    tenures::{ended::EndCause, queue::WaitLimit},
 };
 
-impl Slot {
+impl KeySlot {
     /// Another holder is before us. Requests leave that do not wait, or that wait only for this gateway's own tenure.
     /// Requests that may be sent on stay until the way is known. An error when none is left.
-    pub(in crate::tenures) fn is_behind(&self) -> Result<(), Stop> {
+    pub(in crate::tenures) fn is_behind(&self) -> Result<(), LockAttemptError> {
         let mut entry = self.entry();
-        let sent_here = entry.queue.dismiss(|caller| caller.waits == Waits::AtHolder);
+        let sent_here = entry.queue.dismiss(|caller| caller.waits == WaitPlace::AtHolder);
         let impatient = entry
             .queue
-            .dismiss(|caller| caller.patience == Patience::None && caller.waits != Waits::Anywhere);
-        let asks = entry.queue.in_line().any(|(.., caller)| caller.waits == Waits::Anywhere);
+            .dismiss(|caller| caller.patience == WaitLimit::NoWait && caller.waits != WaitPlace::Anywhere);
+        let asks = entry.queue.in_line().any(|(.., caller)| caller.waits == WaitPlace::Anywhere);
         entry.standing.behind(asks);
         let left = entry.queue.waiting();
         drop(entry);
-        tell(sent_here, &NotGranted::NotHolder);
-        tell(impatient, &NotGranted::Locked);
-        if left == 0 { Err(Stop::CallerGone) } else { Ok(()) }
+        tell(sent_here, &GrantError::NotHolder);
+        tell(impatient, &GrantError::Locked);
+        if left == 0 { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 
     /// Nobody else holds, but there is a delay until then. Requests that do not wait leave. The delay goes on even if
     /// none is left.
-    pub(in crate::tenures) fn rests(&self, until: Boot) {
+    pub(in crate::tenures) fn rests(&self, until: BootInstant) {
         self.entry().standing.rests(until);
         let rest = until.since(self.clock.now());
-        self.dismiss(|caller| caller.patience == Patience::None, &NotGranted::Delayed(rest)).ok();
+        self.dismiss(|caller| caller.patience == WaitLimit::NoWait, &GrantError::Delayed(rest)).ok();
     }
 
     /// We are about to queue, so it is not known any more who is before us.
@@ -47,7 +47,7 @@ impl Slot {
     pub(in crate::tenures) fn place_lost(&self) {
         self.entry().standing.lost();
         // All other requests wait for our next turn.
-        self.dismiss(|caller| caller.waits == Waits::AtHolder, &NotGranted::NotHolder).ok();
+        self.dismiss(|caller| caller.waits == WaitPlace::AtHolder, &GrantError::NotHolder).ok();
     }
 
     /// Whether a request has come that may be sent on. True once for each.
@@ -56,27 +56,27 @@ impl Slot {
     }
 
     /// Another gateway keeps the key, so requests that may be sent there leave. An error when none is left.
-    pub(in crate::tenures) fn send_on(&self, way: &Way) -> Result<(), Stop> {
-        self.dismiss(|caller| caller.waits == Waits::Anywhere, &NotGranted::Elsewhere(way.clone()))
+    pub(in crate::tenures) fn send_on(&self, way: &HolderRoute) -> Result<(), LockAttemptError> {
+        self.dismiss(|caller| caller.waits == WaitPlace::Anywhere, &GrantError::Elsewhere(way.clone()))
     }
 
     /// There is no gateway to send requests to, so those that do not wait leave. An error when none is left.
-    pub(in crate::tenures) fn no_way(&self) -> Result<(), Stop> {
+    pub(in crate::tenures) fn no_way(&self) -> Result<(), LockAttemptError> {
         self.entry().standing.asked_in_vain(self.clock.now());
-        self.dismiss(|caller| caller.patience == Patience::None, &NotGranted::Locked)
+        self.dismiss(|caller| caller.patience == WaitLimit::NoWait, &GrantError::Locked)
     }
 
     /// No lock can be had, so all waiting requests are told why.
-    pub(in crate::tenures) fn refuse(&self, why: &NotGranted) {
+    pub(in crate::tenures) fn refuse(&self, why: &GrantError) {
         self.dismiss(|_| true, why).ok();
     }
 
     /// A fault of the gateway: closes the tenure, and tells all waiting requests why. Both happen under one lock, so a
     /// request that comes after the end of the tenure is not refused.
-    pub(in crate::tenures) fn fail(&self, why: &NotGranted) {
+    pub(in crate::tenures) fn fail(&self, why: &GrantError) {
         let leaving = {
             let mut entry = self.entry();
-            entry.queue.close(Cause::Failed);
+            entry.queue.close(EndCause::Failed);
             // Whatever was on its way to a request during the panic counts as an unknown outcome.
             entry.queue.unknown();
             entry.queue.dismiss(|_| true)
@@ -84,18 +84,22 @@ impl Slot {
         tell(leaving, why);
     }
 
-    fn dismiss(&self, leaves: impl Fn(&Caller) -> bool, why: &NotGranted) -> Result<(), Stop> {
+    fn dismiss(
+        &self,
+        leaves: impl Fn(&LocalWaiter) -> bool,
+        why: &GrantError,
+    ) -> Result<(), LockAttemptError> {
         let (leaving, left) = {
             let mut entry = self.entry();
             (entry.queue.dismiss(leaves), entry.queue.waiting())
         };
         tell(leaving, why);
-        if left == 0 { Err(Stop::CallerGone) } else { Ok(()) }
+        if left == 0 { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 }
 
 /// Called outside of the slot's lock, because a caller that has just gone gives up its place in here.
-fn tell(leaving: Vec<Caller>, why: &NotGranted) {
+fn tell(leaving: Vec<LocalWaiter>, why: &GrantError) {
     for caller in leaving {
         caller.answer.send(Err(why.clone())).ok();
     }

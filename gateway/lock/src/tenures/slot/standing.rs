@@ -3,27 +3,27 @@
 
 use std::time::Duration;
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
 /// Our place in line. The slot's mutex guards all fields together.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct RemotePosition {
     /// Whether a holder elsewhere was before us at the last look.
     behind: bool,
     /// The end of a delay; only set while nobody else is before us.
-    rests: Option<Boot>,
+    rests: Option<BootInstant>,
     /// Whether our place was lost, so that somebody else may hold before we do. Only a grant resets this.
     lost: bool,
     /// Whether a request waits that may be sent on and does not know the way yet.
     asks: bool,
     /// When the last look for the way found none.
-    in_vain: Option<Boot>,
+    in_vain: Option<BootInstant>,
 }
 
 /// How long after a look without a result no new look is made.
-pub(super) const IN_VAIN: Duration = Duration::from_millis(100);
+pub(super) const ROUTE_RETRY_AFTER: Duration = Duration::from_millis(100);
 
-impl Standing {
+impl RemotePosition {
     /// Whether nobody elsewhere was before us, as far as is known.
     pub(super) fn is_first(&self) -> bool {
         !self.lost && !self.behind
@@ -45,12 +45,12 @@ impl Standing {
         self.asks = asks;
     }
 
-    pub(super) fn rests(&mut self, until: Boot) {
+    pub(super) fn rests(&mut self, until: BootInstant) {
         self.rests = Some(until);
     }
 
     /// What is left of a delay; `None` if there is none.
-    pub(super) fn rest(&self, now: Boot) -> Option<Duration> {
+    pub(super) fn rest(&self, now: BootInstant) -> Option<Duration> {
         self.rests.map(|until| until.since(now))
     }
 
@@ -66,8 +66,8 @@ impl Standing {
     }
 
     /// A request waits that may be sent on, and nothing is held here. True if the way has to be looked for now.
-    pub(super) fn asks_now(&mut self, now: Boot) -> bool {
-        let recently = self.in_vain.is_some_and(|looked| now.since(looked) < IN_VAIN);
+    pub(super) fn asks_now(&mut self, now: BootInstant) -> bool {
+        let recently = self.in_vain.is_some_and(|looked| now.since(looked) < ROUTE_RETRY_AFTER);
         self.asks |= !recently;
         !recently
     }
@@ -78,7 +78,7 @@ impl Standing {
     }
 
     /// The look for the way found no gateway.
-    pub(super) fn asked_in_vain(&mut self, now: Boot) {
+    pub(super) fn asked_in_vain(&mut self, now: BootInstant) {
         self.in_vain = Some(now);
     }
 }

@@ -9,23 +9,23 @@ use fencegate_policies::{
 };
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 
-use super::{Entered, Slot, Wants, unpoisoned};
-use crate::tenures::wish::Waits;
+use super::{EnterOutcome, KeySlot, LocalRequest, unpoisoned};
+use crate::tenures::wish::WaitPlace;
 use crate::{
-    reach::Way,
+    reach::HolderRoute,
     tenures::{
-        chain::NotInside,
+        chain::CallbackError,
         ended_sessions::EndedSessions,
-        tenure::{Shared, Tenure},
-        ways::Ways,
+        tenure::{GrantGuard, SharedLock},
+        ways::HolderCache,
     },
 };
 
 /// All keys that anybody here wants or holds.
-pub struct Table {
-    shards: [Mutex<HashMap<ResourceKey, Arc<Slot>>>; SHARDS],
+pub struct KeyTable {
+    shards: [Mutex<HashMap<ResourceKey, Arc<KeySlot>>>; SHARDS],
     /// Which other gateway keeps a key.
-    pub ways: Ways,
+    pub ways: HolderCache,
     /// Sessions of other gateways that have ended.
     pub ended_sessions: Arc<EndedSessions>,
     clock: SharedClock,
@@ -34,20 +34,20 @@ pub struct Table {
 /// Many shards, so that workers seldom wait for one lock.
 const SHARDS: usize = 64;
 
-impl Table {
+impl KeyTable {
     pub fn new(clock: SharedClock) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { shards, ways: Ways::default(), ended_sessions: Arc::default(), clock }
+        Self { shards, ways: HolderCache::default(), ended_sessions: Arc::default(), clock }
     }
 
     /// A request wants `key`. If the key is held here and free, the request starts at once.
-    pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: Wants<'_>) -> Entered {
+    pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: LocalRequest<'_>) -> EnterOutcome {
         let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
-            if wants.waits == Waits::AtHolder {
-                return Entered::NotHere;
+            if wants.waits == WaitPlace::AtHolder {
+                return EnterOutcome::NotHolder;
             }
-            let slot = Arc::new(Slot::new(key.clone(), site.clone(), self.clock.clone()));
+            let slot = Arc::new(KeySlot::new(key.clone(), site.clone(), self.clock.clone()));
             if let Some(moved) = shard.insert(key.clone(), slot) {
                 // A new plan has the lock at another site. Requests under the old lock go on, and no new one begins
                 // there.
@@ -59,19 +59,19 @@ impl Table {
     }
 
     /// The way to another gateway that keeps the key, if one is known.
-    pub fn way(&self, key: &ResourceKey) -> Option<Way> {
+    pub fn way(&self, key: &ResourceKey) -> Option<HolderRoute> {
         self.ways.find(key, self.clock.now())
     }
 
-    pub(in crate::tenures) fn shut(&self, way: &Way) {
+    pub(in crate::tenures) fn shut(&self, way: &HolderRoute) {
         self.ways.shut(way, self.clock.now());
     }
 
-    pub(in crate::tenures) fn is_shut(&self, way: &Way) -> bool {
+    pub(in crate::tenures) fn is_shut(&self, way: &HolderRoute) -> bool {
         self.ways.is_shut(way, self.clock.now())
     }
 
-    pub(in crate::tenures) fn learn(&self, key: &ResourceKey, way: &Way) {
+    pub(in crate::tenures) fn learn(&self, key: &ResourceKey, way: &HolderRoute) {
         self.ways.learn(key, way, self.clock.now());
     }
 
@@ -82,7 +82,7 @@ impl Table {
         site: &LockSite,
         mode: Mode,
         route: &Arc<str>,
-    ) -> Option<Tenure> {
+    ) -> Option<GrantGuard> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         let slot = shard.get(key).filter(|slot| slot.site == *site)?;
         let mut entry = slot.entry();
@@ -99,12 +99,12 @@ impl Table {
         key: &ResourceKey,
         from: Token,
         mode: Mode,
-    ) -> Result<(Tenure, Mode), NotInside> {
-        self.slot(key).ok_or(NotInside::NotHere)?.call(from, mode)
+    ) -> Result<(GrantGuard, Mode), CallbackError> {
+        self.slot(key).ok_or(CallbackError::NotHeld)?.call(from, mode)
     }
 
     /// Every key that comes after `after`, in no order. Each shard is locked only while its keys are listed.
-    pub(in crate::tenures) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<Slot>> {
+    pub(in crate::tenures) fn slots(&self, after: Option<&ResourceKey>) -> Vec<Arc<KeySlot>> {
         let mut slots = Vec::new();
         for shard in &self.shards {
             let shard = unpoisoned(shard);
@@ -113,7 +113,7 @@ impl Table {
         slots
     }
 
-    pub(in crate::tenures) fn slot(&self, key: &ResourceKey) -> Option<Arc<Slot>> {
+    pub(in crate::tenures) fn slot(&self, key: &ResourceKey) -> Option<Arc<KeySlot>> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]).get(key).cloned()
     }
 
@@ -135,7 +135,7 @@ impl Table {
     }
 
     /// Forgets the key if nobody wants it any more; then its task ends.
-    pub fn leave(&self, slot: &Arc<Slot>) -> bool {
+    pub fn leave(&self, slot: &Arc<KeySlot>) -> bool {
         // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
         let mut entry = slot.entry();

@@ -6,54 +6,54 @@ use fencegate_policies::{key::KeyTemplate, plan::LockSite};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use tokio::sync::oneshot::Receiver;
 
-use super::{standing::IN_VAIN, table::Table, *};
+use super::{standing::ROUTE_RETRY_AFTER, table::KeyTable, *};
 use crate::{
-    pass::Pass,
-    reach::Way,
-    recipe::grant::Stop,
-    session::{evidence::Evidence, proof::Proof},
-    tenures::{ended::Cause, queue::Due},
+    pass::PeerSecret,
+    reach::HolderRoute,
+    recipe::grant::LockAttemptError,
+    session::{evidence::LockValidity, proof::SessionDeadline},
+    tenures::{ended::EndCause, queue::TenureAction},
 };
 
-const FAR: Boot = Boot::from_nanos(1 << 50);
+const FAR: BootInstant = BootInstant::from_nanos(1 << 50);
 
-struct Bench {
-    table: Table,
+struct Fixture {
+    table: KeyTable,
     key: ResourceKey,
     clock: Arc<ManualClock>,
 }
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
         clock.go(Duration::from_secs(1));
         let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
-        Self { table: Table::new(clock.clone()), key, clock }
+        Self { table: KeyTable::new(clock.clone()), key, clock }
     }
 
-    fn enter(&self, waits: Waits, patience: Patience) -> Entered {
-        let (mode, rules, route) = (Mode::Exclusive, Caching::default(), &"pay".into());
+    fn enter(&self, waits: WaitPlace, patience: WaitLimit) -> EnterOutcome {
+        let (mode, rules, route) = (Mode::Exclusive, CachedHold::default(), &"pay".into());
         self.table.enter(
             &self.key,
             &LockSite::Native,
-            Wants { mode, rules, patience, waits, delay: None, route },
+            LocalRequest { mode, rules, patience, waits, delay: None, route },
         )
     }
 
-    fn waits(&self, waits: Waits) -> (Receiver<Answer>, Place) {
-        match self.enter(waits, Patience::Behind(9)) {
-            Entered::Waiting { answer, place, .. } => (answer, place),
+    fn waits(&self, waits: WaitPlace) -> (Receiver<LockReply>, QueueGuard) {
+        match self.enter(waits, WaitLimit::QueueBehind(9)) {
+            EnterOutcome::Waiting { answer, place, .. } => (answer, place),
             _ => panic!("nothing is held here"),
         }
     }
 
-    fn slot(&self) -> Arc<Slot> {
+    fn slot(&self) -> Arc<KeySlot> {
         self.table.slot(&self.key).expect("somebody wants it")
     }
 
-    fn grant(&self) -> Arc<Proof> {
-        let proof = Arc::new(Proof::until(1, FAR));
-        let evidence = Arc::new(Evidence::of(proof.clone()));
+    fn grant(&self) -> Arc<SessionDeadline> {
+        let proof = Arc::new(SessionDeadline::until(1, FAR));
+        let evidence = Arc::new(LockValidity::of(proof.clone()));
         let slot = self.slot();
         let wanted = slot.wanted().expect("somebody waits");
         slot.granted(
@@ -64,114 +64,115 @@ impl Bench {
     }
 }
 
-fn way() -> Way {
-    let pass = Pass::new(&SystemRandomness);
-    Way { gateway: "gw-2".into(), member: "gw-2-02".into(), address: "gw-2:9910".into(), pass }
+fn way() -> HolderRoute {
+    let pass = PeerSecret::new(&SystemRandomness);
+    HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address: "gw-2:9910".into(), pass }
 }
 
-fn told((answer, _): &mut (Receiver<Answer>, Place)) -> Option<NotGranted> {
+fn told((answer, _): &mut (Receiver<LockReply>, QueueGuard)) -> Option<GrantError> {
     answer.try_recv().ok().map(|answer| answer.expect_err("not granted"))
 }
 
 #[test]
 fn behind_another_holder_everybody_leaves_who_need_not_wait_here() {
-    let bench = Bench::new();
-    let mut anywhere = bench.waits(Waits::Anywhere);
-    let mut sent_here = bench.waits(Waits::AtHolder);
-    let mut here = bench.waits(Waits::Here);
+    let bench = Fixture::new();
+    let mut anywhere = bench.waits(WaitPlace::Anywhere);
+    let mut sent_here = bench.waits(WaitPlace::AtHolder);
+    let mut here = bench.waits(WaitPlace::Here);
     let (slot, way) = (bench.slot(), way());
     assert!(slot.is_behind().is_ok());
-    assert_eq!(told(&mut sent_here), Some(NotGranted::NotHolder));
+    assert_eq!(told(&mut sent_here), Some(GrantError::NotHolder));
     assert_eq!(told(&mut anywhere), None, "until the way is known");
     assert!(slot.asks_the_way() && !slot.asks_the_way(), "said once");
     assert!(slot.send_on(&way).is_ok(), "somebody is left");
-    assert_eq!(told(&mut anywhere), Some(NotGranted::Elsewhere(way)));
+    assert_eq!(told(&mut anywhere), Some(GrantError::Elsewhere(way)));
     assert_eq!(told(&mut here), None);
 }
 
 #[test]
 fn when_all_are_sent_on_nobody_is_left_to_wait_for() {
-    let bench = Bench::new();
-    let _one = bench.waits(Waits::Anywhere);
+    let bench = Fixture::new();
+    let _one = bench.waits(WaitPlace::Anywhere);
     let slot = bench.slot();
     assert!(slot.is_behind().is_ok() && slot.asks_the_way());
-    assert!(matches!(slot.send_on(&way()), Err(Stop::CallerGone)));
+    assert!(matches!(slot.send_on(&way()), Err(LockAttemptError::CallerGone)));
     assert!(bench.table.leave(&slot), "the key is forgotten");
 }
 
 #[test]
 fn who_does_not_wait_is_refused_when_there_is_no_way() {
-    let bench = Bench::new();
-    let Entered::Waiting { answer, place, .. } = bench.enter(Waits::Anywhere, Patience::None) else {
+    let bench = Fixture::new();
+    let EnterOutcome::Waiting { answer, place, .. } = bench.enter(WaitPlace::Anywhere, WaitLimit::NoWait)
+    else {
         panic!("the first one waits for the answer of ZooKeeper");
     };
     let mut trying = (answer, place);
     assert!(bench.slot().is_behind().is_ok());
     assert_eq!(told(&mut trying), None, "it may be sent on");
     assert!(bench.slot().no_way().is_err());
-    assert_eq!(told(&mut trying), Some(NotGranted::Locked));
+    assert_eq!(told(&mut trying), Some(GrantError::Locked));
 }
 
 #[test]
 fn who_comes_while_another_one_waits_here_is_asked_for_but_not_for_ever_in_vain() {
-    let bench = Bench::new();
-    let _here = bench.waits(Waits::Here);
+    let bench = Fixture::new();
+    let _here = bench.waits(WaitPlace::Here);
     let slot = bench.slot();
     assert!(slot.is_behind().is_ok() && !slot.asks_the_way());
-    let _first = bench.waits(Waits::Anywhere);
+    let _first = bench.waits(WaitPlace::Anywhere);
     assert!(slot.asks_the_way());
     assert!(slot.no_way().is_ok());
-    let _second = bench.waits(Waits::Anywhere);
+    let _second = bench.waits(WaitPlace::Anywhere);
     assert!(!slot.asks_the_way(), "just now there was none");
-    bench.clock.go(IN_VAIN);
-    let _third = bench.waits(Waits::Anywhere);
+    bench.clock.go(ROUTE_RETRY_AFTER);
+    let _third = bench.waits(WaitPlace::Anywhere);
     assert!(slot.asks_the_way());
 }
 
 #[test]
 fn what_another_gateway_sends_here_waits_only_where_the_key_is_kept() {
-    let bench = Bench::new();
-    let at_holder = || bench.enter(Waits::AtHolder, Patience::Behind(9));
-    assert!(matches!(at_holder(), Entered::NotHere), "nobody here wants it");
+    let bench = Fixture::new();
+    let at_holder = || bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
+    assert!(matches!(at_holder(), EnterOutcome::NotHolder), "nobody here wants it");
     assert!(bench.table.slot(&bench.key).is_none(), "and it is not asked for");
-    let (_waiting, _place) = bench.waits(Waits::Here);
+    let (_waiting, _place) = bench.waits(WaitPlace::Here);
     let early = at_holder();
-    assert!(matches!(early, Entered::Waiting { .. }), "we get it, and nobody was before us");
+    assert!(matches!(early, EnterOutcome::Waiting { .. }), "we get it, and nobody was before us");
     let proof = bench.grant();
-    assert!(matches!(at_holder(), Entered::Waiting { .. }), "held, and at work");
-    bench.slot().close(Cause::Retired);
-    assert!(matches!(at_holder(), Entered::NotHere), "nothing is started under it any more");
+    assert!(matches!(at_holder(), EnterOutcome::Waiting { .. }), "held, and at work");
+    bench.slot().close(EndCause::Retired);
+    assert!(matches!(at_holder(), EnterOutcome::NotHolder), "nothing is started under it any more");
     proof.revoke();
 }
 
 #[test]
 fn who_was_sent_here_is_told_at_once_when_our_place_is_lost_and_nobody_else_is() {
-    let bench = Bench::new();
-    let mut here = bench.waits(Waits::Here);
-    let mut early = bench.waits(Waits::AtHolder);
+    let bench = Fixture::new();
+    let mut here = bench.waits(WaitPlace::Here);
+    let mut early = bench.waits(WaitPlace::AtHolder);
     let slot = bench.slot();
     slot.place_lost();
-    assert_eq!((told(&mut early), told(&mut here)), (Some(NotGranted::NotHolder), None));
-    let at_holder = || bench.enter(Waits::AtHolder, Patience::Behind(9));
-    assert!(matches!(at_holder(), Entered::NotHere), "somebody else may hold before us");
+    assert_eq!((told(&mut early), told(&mut here)), (Some(GrantError::NotHolder), None));
+    let at_holder = || bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9));
+    assert!(matches!(at_holder(), EnterOutcome::NotHolder), "somebody else may hold before us");
     let proof = bench.grant();
-    let mut guest = bench.waits(Waits::AtHolder);
-    slot.close(Cause::Session);
+    let mut guest = bench.waits(WaitPlace::AtHolder);
+    slot.close(EndCause::Session);
     slot.place_lost();
-    assert_eq!(told(&mut guest), Some(NotGranted::NotHolder), "though a request is at work");
+    assert_eq!(told(&mut guest), Some(GrantError::NotHolder), "though a request is at work");
     proof.revoke();
 }
 
 #[test]
 fn who_waits_because_of_a_contender_elsewhere_goes_on_when_that_one_has_gone() {
-    let bench = Bench::new();
-    let (mut first, _place) = bench.waits(Waits::Here);
+    let bench = Fixture::new();
+    let (mut first, _place) = bench.waits(WaitPlace::Here);
     let proof = bench.grant();
     let slot = bench.slot();
     slot.contended(true);
-    bench.clock.go(Caching::default().max_hold);
+    bench.clock.go(CachedHold::default().max_hold);
     first.try_recv().expect("an answer").expect("granted").known();
-    let (mut next, _place) = bench.waits(Waits::Here);
+    let (mut next, _place) = bench.waits(WaitPlace::Here);
     slot.start_waiting();
     assert!(next.try_recv().is_err(), "its time is up");
     slot.uncontended();
@@ -181,42 +182,45 @@ fn who_waits_because_of_a_contender_elsewhere_goes_on_when_that_one_has_gone() {
 
 #[test]
 fn who_was_before_us_once_is_not_taken_for_the_holder_when_we_queue_anew() {
-    let bench = Bench::new();
-    let _first = bench.waits(Waits::Here);
+    let bench = Fixture::new();
+    let _first = bench.waits(WaitPlace::Here);
     let slot = bench.slot();
     assert!(slot.is_behind().is_ok());
-    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::NotHere));
+    assert!(matches!(bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
     slot.queues_anew();
-    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::Waiting { .. }));
+    assert!(matches!(
+        bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)),
+        EnterOutcome::Waiting { .. }
+    ));
 }
 
 #[test]
 fn a_tenure_that_is_not_proven_keeps_nothing() {
-    let bench = Bench::new();
-    let (_waiting, _place) = bench.waits(Waits::Here);
+    let bench = Fixture::new();
+    let (_waiting, _place) = bench.waits(WaitPlace::Here);
     let proof = bench.grant();
     proof.revoke();
-    assert!(matches!(bench.enter(Waits::AtHolder, Patience::Behind(9)), Entered::NotHere));
+    assert!(matches!(bench.enter(WaitPlace::AtHolder, WaitLimit::QueueBehind(9)), EnterOutcome::NotHolder));
 }
 
 /// The node that waited may have a smaller token than requests that used the key's other name meanwhile.
 #[test]
 fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted() {
-    let bench = Bench::new();
-    let (mut first, _place) = bench.waits(Waits::Here);
+    let bench = Fixture::new();
+    let (mut first, _place) = bench.waits(WaitPlace::Here);
     let slot = bench.slot();
     let wanted = slot.wanted().expect("somebody waits");
     bench.table.close_all();
-    let proof = Arc::new(Proof::until(1, FAR));
-    let evidence = Arc::new(Evidence::of(proof));
+    let proof = Arc::new(SessionDeadline::until(1, FAR));
+    let evidence = Arc::new(LockValidity::of(proof));
     let grant = |epoch| {
         let evidence = evidence.clone();
         Grant { epoch, sequence: 0, permit: None, evidence, nodes: [].into(), contended: false }
     };
     slot.granted(grant(90), wanted);
     assert!(first.try_recv().is_err(), "granted what it had asked for before");
-    assert_eq!(slot.due(), Due::End);
-    assert!(slot.take_if_due(|ended| assert_eq!((ended.cause, ended.dispatches), (Cause::Reloaded, 0))));
+    assert_eq!(slot.due(), TenureAction::End);
+    assert!(slot.take_if_due(|ended| assert_eq!((ended.cause, ended.dispatches), (EndCause::Reloaded, 0))));
     let wanted = slot.wanted().expect("it waits on");
     slot.granted(grant(110), wanted);
     let tenure = first.try_recv().expect("an answer").expect("granted");
@@ -227,15 +231,15 @@ fn what_waited_while_the_keys_changed_their_names_is_not_used_when_it_is_granted
 /// The bound is the same as for strict requests: `most` wait behind the one that holds, or is about to.
 #[test]
 fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
-    let bench = Bench::new();
-    let enter = |most| bench.enter(Waits::Here, Patience::Behind(most));
-    let Entered::Waiting { mut answer, place, .. } = enter(0) else { panic!("it is about to hold") };
-    assert!(matches!(enter(0), Entered::Full));
+    let bench = Fixture::new();
+    let enter = |most| bench.enter(WaitPlace::Here, WaitLimit::QueueBehind(most));
+    let EnterOutcome::Waiting { mut answer, place, .. } = enter(0) else { panic!("it is about to hold") };
+    assert!(matches!(enter(0), EnterOutcome::QueueFull));
     let proof = bench.grant();
     let tenure = answer.try_recv().expect("an answer").expect("granted");
     drop(place);
-    assert!(matches!(enter(0), Entered::Full), "nobody waits behind it");
-    let Entered::Waiting { .. } = enter(1) else { panic!("one may") };
+    assert!(matches!(enter(0), EnterOutcome::QueueFull), "nobody waits behind it");
+    let EnterOutcome::Waiting { .. } = enter(1) else { panic!("one may") };
     tenure.known();
     proof.revoke();
 }
@@ -243,45 +247,45 @@ fn a_queue_without_places_takes_who_holds_and_nobody_behind() {
 /// Callbacks of a service, under the tenure of a cached key.
 #[test]
 fn what_a_service_calls_back_runs_inside_and_keeps_the_key_until_all_of_it_is_over() {
-    let bench = Bench::new();
+    let bench = Fixture::new();
     let call = |from, mode| bench.table.call(&bench.key, from, mode).map(|(tenure, _)| tenure);
-    let (mut first, _place) = bench.waits(Waits::Here);
+    let (mut first, _place) = bench.waits(WaitPlace::Here);
     let proof = bench.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.dispatch().expect("a dispatch").token;
-    let (mut next, _place) = bench.waits(Waits::Here);
+    let (mut next, _place) = bench.waits(WaitPlace::Here);
 
     // A request waits here, and a contender elsewhere has waited for long. Even so the tenure is given up only after
     // the callbacks.
     bench.slot().contended(false);
-    bench.clock.go(Caching::default().max_hold * 2);
+    bench.clock.go(CachedHold::default().max_hold * 2);
     let (inner, held) = bench.table.call(&bench.key, from, Mode::Shared).expect("inside");
     assert_eq!(held, Mode::Exclusive, "a read under it is one of a writer");
     let deeper = call(inner.dispatch().expect("a dispatch").token, Mode::Exclusive).expect("inside that");
     assert_eq!(deeper.dispatch().expect("a dispatch").token.dispatch(), 3);
-    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(NotInside::NotInnermost));
+    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(CallbackError::NotInnermost));
     let other = Token::new(from.number() + 1, 0, 1).expect("small");
-    assert_eq!(call(other, Mode::Exclusive).map(drop), Err(NotInside::NotHere));
+    assert_eq!(call(other, Mode::Exclusive).map(drop), Err(CallbackError::NotHeld));
 
     for tenure in [&outer, &inner, &deeper] {
         tenure.known();
     }
     drop(outer);
-    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(NotInside::NotInFlight), "it was answered");
+    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(CallbackError::NotInFlight), "it was answered");
     drop(inner);
     assert!(
-        next.try_recv().is_err() && matches!(bench.slot().due(), Due::Keep(_)),
+        next.try_recv().is_err() && matches!(bench.slot().due(), TenureAction::Keep(_)),
         "the innermost still runs"
     );
     drop(deeper);
-    assert_eq!(bench.slot().due(), Due::End);
+    assert_eq!(bench.slot().due(), TenureAction::End);
     proof.revoke();
 }
 
 #[test]
 fn nothing_is_called_under_a_tenure_that_is_retired_or_not_proven() {
-    let bench = Bench::new();
-    let (mut first, _place) = bench.waits(Waits::Here);
+    let bench = Fixture::new();
+    let (mut first, _place) = bench.waits(WaitPlace::Here);
     let proof = bench.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.dispatch().expect("a dispatch").token;
@@ -289,9 +293,9 @@ fn nothing_is_called_under_a_tenure_that_is_retired_or_not_proven() {
     let (inner, _) = bench.table.call(&bench.key, from, Mode::Exclusive).expect("inside");
     inner.dispatch().expect("a dispatch");
     drop(inner);
-    assert_eq!(call(), Err(NotInside::Over), "nobody knows what came of the first one");
+    assert_eq!(call(), Err(CallbackError::Closed), "nobody knows what came of the first one");
     assert!(outer.dispatch().is_none(), "nor is anything else sent under it");
     proof.revoke();
-    assert_eq!(call(), Err(NotInside::Unproven));
+    assert_eq!(call(), Err(CallbackError::Unproven));
     outer.known();
 }

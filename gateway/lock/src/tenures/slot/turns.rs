@@ -2,44 +2,44 @@
 
 use std::sync::Arc;
 
-use fencegate_process::clock::Boot;
+use fencegate_process::clock::BootInstant;
 
-use super::{FirstWish, Slot};
-use crate::tenures::wish::Waits;
+use super::{HeadRequest, KeySlot};
+use crate::tenures::wish::WaitPlace;
 use crate::{
     recipe::grant::Grant,
-    session::registry::Kept,
+    session::registry::Evictable,
     tenures::{
-        ended::{Cause, Ended},
-        queue::Due,
+        ended::{EndCause, TenureEnd},
+        queue::TenureAction,
     },
 };
 
-impl Slot {
+impl KeySlot {
     /// Returns when the state of the slot may have changed.
     pub(in crate::tenures) async fn changed(&self) {
         self.look.notified().await;
     }
 
     /// What the first waiting request wants; `None` when nobody waits.
-    pub(in crate::tenures) fn wanted(&self) -> Option<FirstWish> {
+    pub(in crate::tenures) fn wanted(&self) -> Option<HeadRequest> {
         let mut entry = self.entry();
         entry.queue.forget(|caller| caller.answer.is_closed());
         let outdated = entry.outdated;
         let (mode, caller) = entry.queue.wanted()?;
-        Some(FirstWish { mode, rules: caller.rules, delay: caller.delay, outdated })
+        Some(HeadRequest { mode, rules: caller.rules, delay: caller.delay, outdated })
     }
 
-    pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: FirstWish) {
-        let FirstWish { mode, rules, outdated, .. } = wanted;
+    pub(in crate::tenures) fn granted(self: &Arc<Self>, grant: Grant, wanted: HeadRequest) {
+        let HeadRequest { mode, rules, outdated, .. } = wanted;
         let mut entry = self.entry();
         entry.standing.granted();
         // If requests may be sent on from here, other gateways may send theirs here.
-        let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != Waits::Here);
+        let reached = entry.queue.in_line().any(|(.., caller)| caller.waits != WaitPlace::Here);
         entry.queue.granted(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
             // The node was made before keys changed, so a request under another key may have a larger token.
-            entry.queue.close(Cause::Reloaded);
+            entry.queue.close(EndCause::Reloaded);
         }
         drop(entry);
         self.start_waiting();
@@ -63,36 +63,36 @@ impl Slot {
     /// Closes the tenure, and also the next one if its node waits already.
     pub(super) fn outdate(&self) {
         let mut entry = self.entry();
-        entry.queue.close(Cause::Reloaded);
+        entry.queue.close(EndCause::Reloaded);
         entry.outdated += 1;
         drop(entry);
         self.look.notify_one();
     }
 
     /// Nothing is started under the tenure any more.
-    pub(in crate::tenures) fn close(&self, cause: Cause) {
+    pub(in crate::tenures) fn close(&self, cause: EndCause) {
         self.entry().queue.close(cause);
     }
 
     /// The lock node was taken away by somebody else.
     pub(in crate::tenures) fn taken_away(&self) {
         let mut entry = self.entry();
-        entry.queue.close(Cause::TakenAway);
+        entry.queue.close(EndCause::TakenAway);
         if let Some(grant) = entry.queue.credentials() {
             grant.evidence.revoke();
         }
     }
 
-    pub(in crate::tenures) fn due(&self) -> Due {
+    pub(in crate::tenures) fn due(&self) -> TenureAction {
         self.entry().queue.due(self.clock.now())
     }
 
     /// Takes the tenure out if it is due, in one step, so that nothing can be started in between. True if no tenure is
     /// left.
-    pub(in crate::tenures) fn take_if_due(&self, told: impl FnOnce(Ended)) -> bool {
+    pub(in crate::tenures) fn take_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
         let now = self.clock.now();
         let mut entry = self.entry();
-        let ends = entry.queue.due(now) == Due::End;
+        let ends = entry.queue.due(now) == TenureAction::End;
         if ends && let Some(ended) = entry.queue.take(now) {
             told(ended);
         }
@@ -100,8 +100,8 @@ impl Slot {
     }
 }
 
-impl Kept for Slot {
-    fn idle_since(&self) -> Option<Boot> {
+impl Evictable for KeySlot {
+    fn idle_since(&self) -> Option<BootInstant> {
         self.entry().queue.idle_since()
     }
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-fn named<'a>(name: &'a str, kind: &'a str, body: &'a [u8]) -> Asked<'a> {
-    Asked { path: Some((name, "42")), kind: Some(kind), body, ..Asked::default() }
+fn named<'a>(name: &'a str, kind: &'a str, body: &'a [u8]) -> TestRequest<'a> {
+    TestRequest { path: Some((name, "42")), kind: Some(kind), body, ..TestRequest::default() }
 }
 
 /// Refused by path and by query.
@@ -14,7 +14,7 @@ fn assert_refused(name: &str, kind: &str, body: &[u8]) {
     let text = String::from_utf8_lossy(body);
     assert!(named(name, kind, body).usual(&format!("a/{{path.{name}}}")).is_some(), "{kind}: {text}");
     let query = format!("{name}=42");
-    let asked = Asked { query: Some(&query), ..by_query(Some(kind), body) };
+    let asked = TestRequest { query: Some(&query), ..by_query(Some(kind), body) };
     assert!(asked.usual(&format!("a/{{query.{name}}}")).is_some(), "{kind}: {text}");
 }
 
@@ -116,33 +116,34 @@ fn a_body_in_xml_that_has_the_name_is_refused() {
     for name in ["accountId", "account-id", "account_id", "Account.ID"] {
         assert_refused("account_id", "text/xml", format!("<a><{name}>43</{name}></a>").as_bytes());
     }
-    let asked = Asked {
+    let asked = TestRequest {
         query: Some("a[id]=42"),
         kind: Some("text/xml"),
         body: b"<a><id>43</id></a>",
-        ..Asked::default()
+        ..TestRequest::default()
     };
     assert!(asked.usual("a/{query.a[id]}").is_some());
     // Office documents are no XML, but archives.
     assert_passes("id", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\0id");
-    let zipped = Asked { coding: Some("gzip"), ..named("id", "text/xml", b"\x1f\x8b") };
+    let zipped = TestRequest { coding: Some("gzip"), ..named("id", "text/xml", b"\x1f\x8b") };
     assert!(zipped.usual("a/{path.id}").is_some());
 }
 
 #[test]
 fn a_body_of_an_unclear_kind_is_looked_at_as_any_that_it_may_be() {
     let form = "id=43&x=\u{e9}".as_bytes();
-    let unclear = |unclear, body| Asked { unclear: Some(unclear), body, ..by_path() }.usual("a/{path.id}");
-    for kind in [Field::Several, Field::Respelled] {
+    let unclear =
+        |unclear, body| TestRequest { unclear: Some(unclear), body, ..by_path() }.usual("a/{path.id}");
+    for kind in [HeaderField::Several, HeaderField::Respelled] {
         assert!(unclear(kind, form).is_some(), "{kind:?}");
         assert_eq!(unclear(kind, b""), None, "{kind:?}");
     }
-    assert_eq!(unclear(Field::Absent, form), Some(IN_FORM));
-    assert_eq!(unclear(Field::Absent, b"\xff\0=1&\xffid=43&id=\xff"), Some(IN_FORM));
-    assert_eq!(unclear(Field::Absent, "x=\u{e9}&id=42".as_bytes()), None);
+    assert_eq!(unclear(HeaderField::Absent, form), Some(IN_FORM));
+    assert_eq!(unclear(HeaderField::Absent, b"\xff\0=1&\xffid=43&id=\xff"), Some(IN_FORM));
+    assert_eq!(unclear(HeaderField::Absent, "x=\u{e9}&id=42".as_bytes()), None);
     // Nobody limits what nobody has called a form.
     let many = [vec![b"a&".as_slice(); 2 * MOST].concat(), b"id=43".to_vec()].concat();
-    assert_eq!(unclear(Field::Absent, &many), Some(IN_FORM));
+    assert_eq!(unclear(HeaderField::Absent, &many), Some(IN_FORM));
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn bodies_of_a_megabyte_without_a_kind_are_looked_at_fast() {
         (b"%&".repeat(1 << 19), Some(MANY)),
     ] {
         let begun = Instant::now();
-        assert_eq!(Asked { body: &body, ..by_path() }.usual("a/{path.id}"), why);
+        assert_eq!(TestRequest { body: &body, ..by_path() }.usual("a/{path.id}"), why);
         // Without optimisation, on a machine that does other things as well.
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
@@ -179,7 +180,7 @@ fn members_and_cookies_are_counted() {
         Some(MANY)
     );
     let cookies = |count| vec!["a"; count].join(";");
-    let sent = |cookie: &str| Asked { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}");
+    let sent = |cookie: &str| TestRequest { cookie: Some(cookie), ..by_path() }.usual("a/{path.id}");
     assert_eq!((sent(&cookies(MOST)), sent(&cookies(MOST + 1))), (None, Some(MANY)));
 }
 

@@ -3,22 +3,22 @@
 use fencegate_lock::tenures::question::LineEntry;
 use hyper::header::HeaderValue;
 
-use super::{known::KnownOfKey, waiters::age};
+use super::{known::KeyFacts, waiters::age};
 use crate::{
     admin::{documents, page::times::brief},
-    stays::Staying,
+    stays::ActiveRequest,
 };
 
 /// The holder and the waiters, as far as this gateway and ZooKeeper know.
-pub(super) struct FirstSentence<'a> {
-    known: &'a KnownOfKey,
+pub(super) struct KeySummary<'a> {
+    known: &'a KeyFacts,
     gateway: &'a str,
     /// The request in question; empty for none.
     asked: &'a str,
 }
 
-impl<'a> FirstSentence<'a> {
-    pub(super) fn of(known: &'a KnownOfKey, gateway: &'a str, asked: &'a str) -> Self {
+impl<'a> KeySummary<'a> {
+    pub(super) fn of(known: &'a KeyFacts, gateway: &'a str, asked: &'a str) -> Self {
         Self { known, gateway, asked }
     }
 
@@ -37,7 +37,7 @@ impl<'a> FirstSentence<'a> {
             return None;
         }
         let asked = self.asked;
-        let ours = |one: &&Staying| is(one.request.as_ref(), asked);
+        let ours = |one: &&ActiveRequest| is(one.request.as_ref(), asked);
         if let Some(staying) = self.known.stays.iter().find(ours) {
             return Some(match staying.works {
                 Some(works) => {
@@ -81,7 +81,7 @@ impl<'a> FirstSentence<'a> {
         let since = brief(documents::millis(held.since));
         let route = held.route.as_deref().unwrap_or("an earlier plan");
         let gateway = self.gateway;
-        let working: Vec<&Staying> =
+        let working: Vec<&ActiveRequest> =
             self.known.stays.iter().filter(|staying| staying.works.is_some()).collect();
         Some(match (held.in_flight, &*working) {
             (0, _) => format!("{gateway} with nothing at work, since {since}"),
@@ -126,7 +126,7 @@ impl<'a> FirstSentence<'a> {
 
     /// The waiters before the request in question, or all of them.
     fn behind(&self) -> String {
-        let waiting: Vec<&Staying> =
+        let waiting: Vec<&ActiveRequest> =
             self.known.stays.iter().filter(|staying| staying.works.is_none()).collect();
         let place = waiting.iter().position(|staying| is(staying.request.as_ref(), self.asked));
         let place = place.filter(|_| !self.asked.is_empty());
@@ -155,7 +155,7 @@ impl<'a> FirstSentence<'a> {
 }
 
 /// A request, by the id that its client can quote.
-fn shown(staying: &Staying) -> &str {
+fn shown(staying: &ActiveRequest) -> &str {
     staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or("without a name")
 }
 

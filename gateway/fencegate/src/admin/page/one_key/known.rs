@@ -2,40 +2,40 @@
 
 use fencegate_lock::tenures::{
     question::{LineEntry, RegisteredGateway},
-    survey::Lock,
+    survey::ListedLock,
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Fence, Gateway, Route, Upstream},
+    plan::{Fence, GatewayPlan, Route, Upstream},
 };
 
 use crate::{
     admin::{
-        documents::encoded, gateway_seen::GatewaySeen, lease_oversight::LeaseTold, page::frame::FaultPage,
+        documents::encoded, gateway_seen::GatewayState, lease_oversight::LeaseTold, page::frame::ErrorPage,
     },
-    stays::{Over, Staying},
+    stays::{ActiveRequest, FinishedRequest},
 };
 
 /// All facts about a key at one moment.
-pub(super) struct KnownOfKey {
+pub(super) struct KeyFacts {
     pub(super) key: ResourceKey,
     /// The key in the form in which it may be shown.
     pub(super) named: String,
     /// The key as a segment of a path, as the reader asked for it: its name or its number.
     pub(super) link: String,
-    pub(super) here: Option<Lock>,
+    pub(super) here: Option<ListedLock>,
     pub(super) line: Result<Vec<LineEntry>, String>,
     pub(super) members: Vec<RegisteredGateway>,
-    pub(super) stays: Vec<Staying>,
-    pub(super) over: Vec<Over>,
+    pub(super) stays: Vec<ActiveRequest>,
+    pub(super) over: Vec<FinishedRequest>,
     pub(super) leases: Vec<LeaseTold>,
 }
 
 /// How many finished requests are shown.
 const PAST: usize = 10;
 
-impl KnownOfKey {
-    pub(super) async fn of(seen: &GatewaySeen, text: &str) -> Result<Self, FaultPage> {
+impl KeyFacts {
+    pub(super) async fn of(seen: &GatewayState, text: &str) -> Result<Self, ErrorPage> {
         let names = seen.names();
         let key = seen.meant(text)?;
         let (line, members) =
@@ -57,7 +57,7 @@ impl KnownOfKey {
 
 /// The routes of a plan whose requests may lock a key.
 pub(super) fn routes<'p>(
-    plan: &'p Gateway,
+    plan: &'p GatewayPlan,
     key: &ResourceKey,
 ) -> impl Iterator<Item = (&'p Route, &'p Fence, &'p Upstream)> {
     plan.serving.routes.routes().iter().filter_map(move |route| {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_policies::plan::{Gateway, Level};
+use fencegate_policies::plan::{FencingLevel, GatewayPlan};
 
-use super::known::{KnownOfKey, routes};
+use super::known::{KeyFacts, routes};
 use crate::{
     admin::{
         documents::{encoded, millis},
@@ -15,11 +15,11 @@ use crate::{
         },
     },
     refusal::Outcome,
-    stays::Over,
+    stays::FinishedRequest,
 };
 
 /// A request that is over.
-pub(super) struct Past {
+pub(super) struct FinishedRequestRow {
     pub(super) at: String,
     pub(super) request: String,
     pub(super) route: String,
@@ -48,8 +48,8 @@ pub(super) struct Link {
     pub(super) text: String,
 }
 
-impl Past {
-    pub(super) fn of(over: &Over) -> Self {
+impl FinishedRequestRow {
+    pub(super) fn of(over: &FinishedRequest) -> Self {
         Self {
             at: when(over.at),
             request: over.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned(),
@@ -83,10 +83,10 @@ impl LeaseRow {
 }
 
 /// The mark of the key, as far as this gateway knows it from its own accepted dispatches.
-pub(super) fn mark(known: &KnownOfKey, plan: &Gateway) -> Option<String> {
+pub(super) fn mark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> {
     let (_, _, upstream) = routes(plan, &known.key)
-        .find(|(_, _, upstream)| matches!(upstream.fencing, Level::Guard | Level::Upstream))?;
-    let who = if upstream.fencing == Level::Guard { "The guard" } else { "The service" };
+        .find(|(_, _, upstream)| matches!(upstream.fencing, FencingLevel::Guard | FencingLevel::Upstream))?;
+    let who = if upstream.fencing == FencingLevel::Guard { "The guard" } else { "The service" };
     let newest =
         known.over.iter().filter(|over| over.outcome == Outcome::Done).filter_map(|over| over.token).max();
     Some(match newest {
@@ -103,7 +103,7 @@ pub(super) fn mark(known: &KnownOfKey, plan: &Gateway) -> Option<String> {
 }
 
 /// The same key on the pages of other gateways.
-pub(super) fn elsewhere(known: &KnownOfKey, gateway: &str, asked: &str) -> Vec<Link> {
+pub(super) fn elsewhere(known: &KeyFacts, gateway: &str, asked: &str) -> Vec<Link> {
     let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
     let link = |name: &str| {
         let page = key_page_of(known, name, gateway)?;
@@ -114,7 +114,7 @@ pub(super) fn elsewhere(known: &KnownOfKey, gateway: &str, asked: &str) -> Vec<L
 }
 
 /// The page of the key at another gateway.
-pub(super) fn key_page_of(known: &KnownOfKey, name: &str, gateway: &str) -> Option<String> {
+pub(super) fn key_page_of(known: &KeyFacts, name: &str, gateway: &str) -> Option<String> {
     let page = page_of(&known.members, name, gateway)?;
     Some(format!("{page}locks/{}", known.link))
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencegate_lock::tenures::question::LineEntry;
 
-use super::known::KnownOfKey;
+use super::known::KeyFacts;
 use crate::admin::{documents::millis, page::times::brief};
 
 /// A request that waits here.
-pub(super) struct WaitingRow {
+pub(super) struct WaiterRow {
     pub(super) place: usize,
     pub(super) request: String,
     pub(super) route: String,
@@ -17,7 +17,7 @@ pub(super) struct WaitingRow {
 }
 
 /// A node in ZooKeeper.
-pub(super) struct Node {
+pub(super) struct NodeRow {
     pub(super) place: usize,
     pub(super) node: String,
     pub(super) gateway: String,
@@ -29,9 +29,9 @@ pub(super) struct Node {
 /// Requests that are shown.
 pub(super) const SHOWN: usize = 20;
 
-pub(super) fn here(known: &KnownOfKey) -> Vec<WaitingRow> {
+pub(super) fn here(known: &KeyFacts) -> Vec<WaiterRow> {
     let waiting = known.stays.iter().filter(|staying| staying.works.is_none()).take(SHOWN);
-    let row = |(place, staying): (usize, &crate::stays::Staying)| WaitingRow {
+    let row = |(place, staying): (usize, &crate::stays::ActiveRequest)| WaiterRow {
         place: place + 1,
         request: staying.request.as_ref().and_then(|name| name.to_str().ok()).unwrap_or_default().to_owned(),
         route: staying.route.to_string(),
@@ -41,8 +41,8 @@ pub(super) fn here(known: &KnownOfKey) -> Vec<WaitingRow> {
     waiting.enumerate().map(row).collect()
 }
 
-pub(super) fn nodes(line: &[LineEntry]) -> Vec<Node> {
-    let row = |(place, node): (usize, &LineEntry)| Node {
+pub(super) fn nodes(line: &[LineEntry]) -> Vec<NodeRow> {
+    let row = |(place, node): (usize, &LineEntry)| NodeRow {
         place: place + 1,
         node: node.node.clone(),
         gateway: node.whose().to_owned(),

@@ -1,20 +1,20 @@
 //! The holders of the key, and what releases it at the latest.
 
-use fencegate_lock::tenures::{question::LineEntry, survey::HeldTenure};
+use fencegate_lock::tenures::{question::LineEntry, survey::HeldLockInfo};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Gateway, Hold},
+    plan::{GatewayPlan, Hold},
 };
 
 use super::{
-    known::{KnownOfKey, routes},
+    known::{KeyFacts, routes},
     related::key_page_of,
     waiters::age,
 };
 use crate::admin::{documents::millis, page::times::brief};
 
 /// One of those who hold.
-pub(super) struct Holder {
+pub(super) struct HolderRow {
     pub(super) gateway: String,
     /// The page of that gateway about the key.
     pub(super) page: Option<String>,
@@ -28,27 +28,27 @@ pub(super) struct Holder {
     pub(super) node: String,
 }
 
-pub(super) fn of(known: &KnownOfKey, gateway: &str) -> Vec<Holder> {
+pub(super) fn of(known: &KeyFacts, gateway: &str) -> Vec<HolderRow> {
     let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();
     let line = known.line.as_deref().unwrap_or_default();
     let holding: Vec<&LineEntry> = line.iter().filter(|node| node.holds).collect();
     let ours = |node: &LineEntry| {
         held.iter().find(|tenure| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };
-    let mut holders: Vec<Holder> =
-        holding.iter().map(|node| Holder::elsewhere(known, gateway, node, ours(node))).collect();
+    let mut holders: Vec<HolderRow> =
+        holding.iter().map(|node| HolderRow::elsewhere(known, gateway, node, ours(node))).collect();
     // ZooKeeper was not asked, or its answer is older than our own tenure.
-    let told = |tenure: &HeldTenure| {
+    let told = |tenure: &HeldLockInfo| {
         holding.iter().any(|node| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };
     holders.extend(
-        held.iter().filter(|tenure| !told(tenure)).map(|tenure| Holder::here(known, gateway, tenure)),
+        held.iter().filter(|tenure| !told(tenure)).map(|tenure| HolderRow::here(known, gateway, tenure)),
     );
     holders
 }
 
-impl Holder {
-    fn here(known: &KnownOfKey, gateway: &str, tenure: &HeldTenure) -> Self {
+impl HolderRow {
+    fn here(known: &KeyFacts, gateway: &str, tenure: &HeldLockInfo) -> Self {
         let working = known.stays.iter().filter(|staying| staying.works.is_some());
         let named = working.filter_map(|staying| staying.request.as_ref()?.to_str().ok().map(str::to_owned));
         Self {
@@ -71,7 +71,7 @@ impl Holder {
         }
     }
 
-    fn elsewhere(known: &KnownOfKey, gateway: &str, node: &LineEntry, ours: Option<&HeldTenure>) -> Self {
+    fn elsewhere(known: &KeyFacts, gateway: &str, node: &LineEntry, ours: Option<&HeldLockInfo>) -> Self {
         if let Some(tenure) = ours {
             return Self { node: node.node.clone(), ..Self::here(known, gateway, tenure) };
         }
@@ -90,11 +90,11 @@ impl Holder {
     }
 }
 
-fn peer_of(known: &KnownOfKey, gateway: &str) -> Option<String> {
+fn peer_of(known: &KeyFacts, gateway: &str) -> Option<String> {
     known.members.iter().find(|member| member.gateway == gateway)?.peer.clone()
 }
 
-fn state(tenure: &HeldTenure) -> &'static str {
+fn state(tenure: &HeldLockInfo) -> &'static str {
     match tenure {
         tenure if !tenure.proven => "its session is not proven: it writes nothing",
         tenure if tenure.ending => "nothing more is started under it",
@@ -105,7 +105,7 @@ fn state(tenure: &HeldTenure) -> &'static str {
 }
 
 /// What gives the key on at the latest, by the plan in force.
-pub(super) fn ends(known: &KnownOfKey, gateway: &str, plan: &Gateway) -> Vec<String> {
+pub(super) fn ends(known: &KeyFacts, gateway: &str, plan: &GatewayPlan) -> Vec<String> {
     let mut ends = Vec::new();
     let line = known.line.as_deref().unwrap_or_default();
     let held = known.here.as_ref().map(|lock| &*lock.held).unwrap_or_default();
@@ -127,7 +127,7 @@ pub(super) fn ends(known: &KnownOfKey, gateway: &str, plan: &Gateway) -> Vec<Str
     ends
 }
 
-fn of_routes(key: &ResourceKey, plan: &Gateway, held: &[HeldTenure]) -> Vec<String> {
+fn of_routes(key: &ResourceKey, plan: &GatewayPlan, held: &[HeldLockInfo]) -> Vec<String> {
     // For a key that is held here, its route is known. For a key that is held elsewhere, it is one of these routes.
     let meant =
         |name: &str| held.iter().filter_map(|tenure| tenure.route.as_deref()).all(|route| route == name);

@@ -3,8 +3,8 @@ use std::{net::SocketAddr, sync::Mutex};
 use bytes::Bytes;
 use fencegate_http::network::sockets::Sockets;
 use fencegate_lock::{
-    pass::{Nonce, Pass},
-    reach::Reach,
+    pass::{Nonce, PeerSecret},
+    reach::PeerEndpoint,
 };
 use fencegate_policies::{file::load, plan::UpstreamId};
 use fencegate_process::{clock::MachineClock, randomness::SystemRandomness};
@@ -19,8 +19,8 @@ use tokio::{
 use super::*;
 use crate::{
     metrics::Metrics,
-    notes::Notes,
-    steps::presence::{Presence, presence},
+    notes::RequestContext,
+    steps::presence::{ClientGuard, presence},
 };
 
 const POLICY: &str = r#"version: 1
@@ -33,31 +33,42 @@ routes:
 
 const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nContent-Length: 4\r\n\r\npaid";
 
-fn courier() -> Courier<Sockets> {
+fn courier() -> PeerForwarder<Sockets> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
     let metrics = Rc::new(WorkerMetrics::new(Metrics::of_gateway(&gateway), &plan));
-    let reach = Reach { address: "gw-1:9910".into(), pass: Pass::new(&SystemRandomness) };
+    let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ours = Ours { name: "gw-1".into(), address, reach, certificates: None, secured: None };
-    Courier { network: Sockets, clock: Arc::new(MachineClock), ours, plan, metrics, idle: Rc::default() }
+    let ours = LocalPeer { name: "gw-1".into(), address, reach, certificates: None, secured: None };
+    PeerForwarder {
+        network: Sockets,
+        clock: Arc::new(MachineClock),
+        ours,
+        plan,
+        metrics,
+        idle: Rc::default(),
+    }
 }
 
-fn way(address: SocketAddr) -> Way {
+fn way(address: SocketAddr) -> HolderRoute {
     let address = address.to_string().into();
-    let pass = Pass::parse(&"5a".repeat(32)).expect("hex");
-    Way { gateway: "gw-2".into(), member: "gw-2-02".into(), address, pass }
+    let pass = PeerSecret::parse(&"5a".repeat(32)).expect("hex");
+    HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address, pass }
 }
 
-fn keyed(courier: &Courier<Sockets>) -> Keyed {
+fn keyed(courier: &PeerForwarder<Sockets>) -> KeyedRequest {
     let body = Body::whole(Bytes::from_static(b"amount=7"));
     let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
-    let notes = Rc::new(Notes::default());
+    let notes = Rc::new(RequestContext::default());
     let http = Box::new(http);
-    Keyed { http, notes, plan: Rc::new(courier.plan.clone()), upstream: UpstreamId(0), fenced: None }
+    KeyedRequest { http, notes, plan: Rc::new(courier.plan.clone()), upstream: UpstreamId(0), fenced: None }
 }
 
-async fn carried(courier: &Courier<Sockets>, to: SocketAddr, left: u64) -> (Carried, Keyed) {
+async fn carried(
+    courier: &PeerForwarder<Sockets>,
+    to: SocketAddr,
+    left: u64,
+) -> (ForwardOutcome, KeyedRequest) {
     let (here, client) = presence();
     let request = keyed(courier);
     let carried = as_client(courier, to, left, &request, client).await;
@@ -66,22 +77,22 @@ async fn carried(courier: &Courier<Sockets>, to: SocketAddr, left: u64) -> (Carr
 }
 
 async fn as_client(
-    courier: &Courier<Sockets>,
+    courier: &PeerForwarder<Sockets>,
     to: SocketAddr,
     left: u64,
-    request: &Keyed,
-    mut client: WaitingClient,
-) -> Carried {
+    request: &KeyedRequest,
+    mut client: ClientWatch,
+) -> ForwardOutcome {
     let key = ResourceKey::parse("pay/7").expect("a key");
     let way = way(to);
     let (left, ended_sessions) = (Duration::from_millis(left), &EndedSessions::default());
-    let errand = Errand { way: &way, key: &key, request, left, ended_sessions };
+    let errand = ForwardRequest { way: &way, key: &key, request, left, ended_sessions };
     let carrying = courier.carry(errand, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
 
 /// What the other gateway does with each connection in turn, and the requests that it got on each.
-enum Act {
+enum PeerAction {
     Answer(&'static str),
     /// It answers, and closes the connection as soon as that is idle.
     AnswerAndClose(&'static str),
@@ -90,12 +101,12 @@ enum Act {
     Wait,
 }
 
-struct Other {
+struct FakePeer {
     address: SocketAddr,
     seen: mpsc::UnboundedReceiver<String>,
 }
 
-async fn other(acts: Vec<Act>) -> Other {
+async fn other(acts: Vec<PeerAction>) -> FakePeer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let (saw, seen) = mpsc::unbounded_channel();
@@ -105,10 +116,10 @@ async fn other(acts: Vec<Act>) -> Other {
             tokio::task::spawn_local(act(stream, acts.clone(), saw.clone()));
         }
     });
-    Other { address, seen }
+    FakePeer { address, seen }
 }
 
-async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<Act>>>, saw: mpsc::UnboundedSender<String>) {
+async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<PeerAction>>>, saw: mpsc::UnboundedSender<String>) {
     if !asked(&mut stream).await {
         return;
     }
@@ -116,13 +127,13 @@ async fn act(mut stream: TcpStream, acts: Rc<Mutex<Vec<Act>>>, saw: mpsc::Unboun
         saw.send(head).ok();
         let act = acts.lock().expect("one thread").remove(0);
         match act {
-            Act::Answer(text) => stream.write_all(text.as_bytes()).await.expect("written"),
-            Act::AnswerAndClose(text) => {
+            PeerAction::Answer(text) => stream.write_all(text.as_bytes()).await.expect("written"),
+            PeerAction::AnswerAndClose(text) => {
                 stream.write_all(text.as_bytes()).await.expect("written");
                 break;
             }
-            Act::Close => break,
-            Act::Wait => {
+            PeerAction::Close => break,
+            PeerAction::Wait => {
                 let mut rest = Vec::new();
                 let ended = stream.read_to_end(&mut rest).await;
                 saw.send(format!("ended: {}", ended.map_or(true, |read| read == 0))).ok();
@@ -138,7 +149,7 @@ async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
     let (_, rest) = head.split_once("fencing-forwarded: nonce=").expect("a question");
     let nonce = Nonce::parse(&rest[..64]).expect("a nonce");
-    let proof = Pass::parse(&"5a".repeat(32)).expect("hex").proof(&nonce);
+    let proof = PeerSecret::parse(&"5a".repeat(32)).expect("hex").proof(&nonce);
     let answer = format!("HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof={}\r\n\r\n", proof.as_str());
     stream.write_all(answer.as_bytes()).await.is_ok()
 }
@@ -158,27 +169,27 @@ async fn until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<Strin
     Some(String::from_utf8(text).expect("ASCII"))
 }
 
-fn refused(carried: Carried) -> Refusal {
+fn refused(carried: ForwardOutcome) -> Refusal {
     match carried {
-        Carried::Refused(refusal) => refusal,
-        Carried::Answered(_) => panic!("answered"),
-        Carried::Back(why) | Carried::Unreached(why) => panic!("back: {why}"),
+        ForwardOutcome::Refused(refusal) => refusal,
+        ForwardOutcome::Answered(_) => panic!("answered"),
+        ForwardOutcome::Requeue(why) | ForwardOutcome::Unreachable(why) => panic!("back: {why}"),
     }
 }
 
-fn is_back(carried: &Carried) -> bool {
-    matches!(carried, Carried::Back(_) | Carried::Unreached(_))
+fn is_back(carried: &ForwardOutcome) -> bool {
+    matches!(carried, ForwardOutcome::Requeue(_) | ForwardOutcome::Unreachable(_))
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn an_answer_is_passed_on_as_it_is_and_its_connection_carries_the_next_request() {
     LocalSet::new()
         .run_until(async {
-            let mut there = other(vec![Act::Answer(DONE), Act::Answer(DONE)]).await;
+            let mut there = other(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE)]).await;
             let courier = courier();
             for _ in 0..2 {
                 let (answer, request) = carried(&courier, there.address, 1500).await;
-                let Carried::Answered(reply) = answer else { panic!("not answered") };
+                let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
                 assert_eq!(request.notes.told.get().map(|told| told.outcome), Some(Outcome::Done));
                 assert!(reply.into_body().spent().await.is_some());
@@ -203,10 +214,10 @@ async fn what_may_have_been_dispatched_never_comes_back() {
     LocalSet::new()
         .run_until(async {
             for act in [
-                Act::Close,
+                PeerAction::Close,
                 // Of a server that is no gateway.
-                Act::Answer("HTTP/1.1 421 M\r\nContent-Length: 0\r\n\r\n"),
-                Act::AnswerAndClose("HTTP/1.1 421 M\r\nFencing-Outcome: not-disp"),
+                PeerAction::Answer("HTTP/1.1 421 M\r\nContent-Length: 0\r\n\r\n"),
+                PeerAction::AnswerAndClose("HTTP/1.1 421 M\r\nFencing-Outcome: not-disp"),
             ] {
                 let mut there = other(vec![act]).await;
                 let (answer, _) = carried(&courier(), there.address, 100).await;
@@ -226,9 +237,9 @@ async fn what_was_not_dispatched_comes_back() {
             drop(nobody);
             assert!(is_back(&carried(&courier(), address, 100).await.0), "nobody listens");
             let refusal = "HTTP/1.1 421 M\r\nFencing-Outcome: not-dispatched; reason=not-holder\r\nContent-Length: 2\r\n\r\n{}";
-            let there = other(vec![Act::Answer(refusal)]).await;
+            let there = other(vec![PeerAction::Answer(refusal)]).await;
             let (answer, request) = carried(&courier(), there.address, 100).await;
-            assert!(matches!(answer, Carried::Back("not-holder")));
+            assert!(matches!(answer, ForwardOutcome::Requeue("not-holder")));
             assert_eq!((request.notes.told.get(), request.notes.forwarded_to.take()), (None, None));
         })
         .await;
@@ -238,11 +249,11 @@ async fn what_was_not_dispatched_comes_back() {
 async fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_and_nothing_is_sent_twice() {
     LocalSet::new()
         .run_until(async {
-            let mut there = other(vec![Act::AnswerAndClose(DONE), Act::Answer(DONE)]).await;
+            let mut there = other(vec![PeerAction::AnswerAndClose(DONE), PeerAction::Answer(DONE)]).await;
             let courier = courier();
             for _ in 0..2 {
                 let (answer, _) = carried(&courier, there.address, 100).await;
-                let Carried::Answered(reply) = answer else { panic!("not answered") };
+                let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 reply.into_body().spent().await.expect("complete");
                 assert!(there.seen.recv().await.is_some());
             }
@@ -255,9 +266,9 @@ async fn a_connection_that_was_closed_while_it_lay_idle_is_replaced_and_nothing_
 async fn the_other_gateway_sees_a_client_that_hangs_up() {
     LocalSet::new()
         .run_until(async {
-            let mut there = other(vec![Act::Wait]).await;
+            let mut there = other(vec![PeerAction::Wait]).await;
             let courier = courier();
-            let (here, client): (Presence, WaitingClient) = presence();
+            let (here, client): (ClientGuard, ClientWatch) = presence();
             let request = keyed(&courier);
             let address = there.address;
             let asked = as_client(&courier, address, 10_000, &request, client);
@@ -279,8 +290,8 @@ async fn an_answer_may_have_more_fields_than_an_upstreams() {
             let many: String = (0..150).map(|n| format!("X-{n}: {}\r\n", "x".repeat(500))).collect();
             let answer =
                 format!("HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\n{many}Content-Length: 0\r\n\r\n");
-            let there = other(vec![Act::Answer(answer.leak())]).await;
-            assert!(matches!(carried(&courier(), there.address, 1000).await.0, Carried::Answered(_)));
+            let there = other(vec![PeerAction::Answer(answer.leak())]).await;
+            assert!(matches!(carried(&courier(), there.address, 1000).await.0, ForwardOutcome::Answered(_)));
         })
         .await;
 }
@@ -290,12 +301,12 @@ async fn a_holder_that_does_not_reach_its_upstream_is_believed_only_where_no_tim
     const AWAY: &str = "HTTP/1.1 502 B\r\nFencing-Outcome: not-dispatched; reason=upstream-connect\r\nContent-Length: 0\r\n\r\n";
     LocalSet::new()
         .run_until(async {
-            let there = other(vec![Act::Answer(AWAY), Act::Answer(AWAY)]).await;
+            let there = other(vec![PeerAction::Answer(AWAY), PeerAction::Answer(AWAY)]).await;
             let courier = courier();
             let (answer, _) = carried(&courier, there.address, 5000).await;
-            assert!(matches!(answer, Carried::Back("upstream-connect")));
+            assert!(matches!(answer, ForwardOutcome::Requeue("upstream-connect")));
             let (answer, _) = carried(&courier, there.address, 0).await;
-            assert!(matches!(answer, Carried::Answered(_)));
+            assert!(matches!(answer, ForwardOutcome::Answered(_)));
         })
         .await;
 }
@@ -309,11 +320,13 @@ async fn a_connection_that_leads_elsewhere_or_is_about_to_end_is_not_used_again(
         .run_until(async {
             for last in [FORBIDDEN, LAST] {
                 // Two requests at once make two connections. The second request ends both.
-                let there = other(vec![Act::Answer(DONE), Act::Answer(DONE), Act::Answer(last)]).await;
+                let there =
+                    other(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE), PeerAction::Answer(last)])
+                        .await;
                 let courier = courier();
                 let send = async || carried(&courier, there.address, 1000).await.0;
-                for answer in <[Carried; 2]>::from(tokio::join!(send(), send())) {
-                    let Carried::Answered(reply) = answer else { panic!("not answered") };
+                for answer in <[ForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
+                    let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                     reply.into_body().spent().await.expect("complete");
                 }
                 while courier.idle.lying() < 2 {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use fencegate_policies::file::load;
-use fencegate_process::families::Families;
+use fencegate_process::families::MetricRegistry;
 
 use super::*;
-use crate::network::remote::Remote;
+use crate::network::remote::ConnectTarget;
 use crate::upstream::{metrics::EndpointMetrics, spot::own_address};
 
 const OPEN: UpstreamId = UpstreamId(0);
@@ -18,7 +18,7 @@ enum Lookup {
     Found(&'static str),
 }
 
-fn fleets(open: &[&str], fenced: &[&str]) -> Arc<Fleets> {
+fn fleets(open: &[&str], fenced: &[&str]) -> Arc<Upstreams> {
     let urls = |hosts: &[&str]| {
         let urls: Vec<String> = hosts.iter().map(|host| format!("\"http://{host}\"")).collect();
         urls.join(", ")
@@ -39,10 +39,10 @@ routes:
     );
     let loaded = load(&text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    Fleets::of(&gateway.serving, &EndpointMetrics::register(&Families::new())).expect("no files")
+    Upstreams::of(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new())).expect("no files")
 }
 
-fn look_up(fleets: &Fleets, lookups: &[(&str, Lookup)]) {
+fn look_up(fleets: &Upstreams, lookups: &[(&str, Lookup)]) {
     for endpoint in fleets.all.iter().flat_map(|fleet| &fleet.endpoints) {
         let lookup = lookups.iter().find(|(name, _)| *name == &*endpoint.name).map(|(_, lookup)| lookup);
         match lookup {
@@ -51,7 +51,7 @@ fn look_up(fleets: &Fleets, lookups: &[(&str, Lookup)]) {
                 endpoint.addresses.not_found();
             }
             Some(Lookup::Found(socket)) => {
-                endpoint.addresses.found(vec![Remote::literal(socket).expect("an address")]);
+                endpoint.addresses.found(vec![ConnectTarget::literal(socket).expect("an address")]);
             }
         }
     }
@@ -110,7 +110,7 @@ async fn an_address_of_this_machine_is_met_over_the_loopback() {
     // A machine without a network has only loopback addresses.
     let own = own_address().map_or("127.0.0.2:8000".to_owned(), |own| format!("{own}:8000"));
     let fleets = fleets(&["open.example:80"], &["127.0.0.1:8000"]);
-    fleets.fleet(OPEN).endpoints[0].addresses.found(vec![Remote::literal(&own).expect("an address")]);
+    fleets.fleet(OPEN).endpoints[0].addresses.found(vec![ConnectTarget::literal(&own).expect("an address")]);
     assert!(fleets.meets_fenced(OPEN).await, "{own}");
 }
 

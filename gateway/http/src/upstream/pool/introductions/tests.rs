@@ -5,57 +5,62 @@ use std::sync::Mutex;
 use fencegate_policies::{file::load, plan::Upstream};
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
-    families::Families,
+    families::MetricRegistry,
 };
 use tokio::{sync::Notify, task::LocalSet};
 
 use super::*;
 use crate::{
-    network::{remote::Remote, sockets::Sockets},
+    network::{remote::ConnectTarget, sockets::Sockets},
     upstream::{
-        fleet::Fleets,
-        introduce::{Attempt, Doubt, Due, Introduced, Introductions},
+        fleet::Upstreams,
+        introduce::{BoxError, CheckAttempt, CheckDue, IdentityCheck, IdentityFuture},
         metrics::EndpointMetrics,
-        pooled::Pooled,
+        pooled::PooledConnection,
     },
 };
 
 /// Introductions that every address needs. It notes which addresses did not answer.
 #[derive(Debug, Default)]
-struct Introducer {
+struct FakeIdentityCheck {
     known: Mutex<Vec<Arc<Address>>>,
     noted: Notify,
     disagree: bool,
     beside: bool,
 }
 
-impl Introductions for Introducer {
+impl IdentityCheck for FakeIdentityCheck {
     fn are_needed(&self, _: &Upstream) -> bool {
         true
     }
 
-    fn introduce<'a>(&'a self, _: &'a mut Pooled, _: &'a Upstream, _: &'a SharedClock) -> Introduced<'a> {
+    fn introduce<'a>(
+        &'a self,
+        _: &'a mut PooledConnection,
+        _: &'a Upstream,
+        _: &'a SharedClock,
+    ) -> IdentityFuture<'a> {
         Box::pin(async { unreachable!("nobody listens there") })
     }
 
-    fn due(&self, _: &Upstream, address: &Address) -> Due {
+    fn due(&self, _: &Upstream, address: &Address) -> CheckDue {
         match self.known.lock().expect("no panic").iter().any(|known| known.socket == address.socket) {
-            true => Due::Not,
-            false if self.beside => Due::Beside,
-            false => Due::Before,
+            true => CheckDue::NotDue,
+            false if self.beside => CheckDue::Background,
+            false => CheckDue::Before,
         }
     }
 
-    fn attempt(&self) -> Attempt {
-        Attempt(0)
+    fn attempt(&self) -> CheckAttempt {
+        CheckAttempt(0)
     }
 
-    fn lost(&self, _: &Upstream, address: &Arc<Address>, _: Attempt) {
+    fn lost(&self, _: &Upstream, address: &Arc<Address>, _: CheckAttempt) {
         self.known.lock().expect("no panic").push(address.clone());
         self.noted.notify_one();
     }
 
-    fn agree(&self, _: &Upstream) -> Result<(), Doubt> {
+    fn agree(&self, _: &Upstream) -> Result<(), BoxError> {
         if self.disagree { Err("they differ".into()) } else { Ok(()) }
     }
 
@@ -65,7 +70,7 @@ impl Introductions for Introducer {
 }
 
 /// One endpoint with two addresses, where nobody listens, and one connection.
-fn fleets() -> Arc<Fleets> {
+fn fleets() -> Arc<Upstreams> {
     let text = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
 zookeeper: {servers: [zk1:2181]}
@@ -80,39 +85,42 @@ routes:
 "#;
     let loaded = load(text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    let fleets =
-        Fleets::of(&gateway.serving, &EndpointMetrics::register(&Families::new())).expect("no files");
-    let both = [1, 2].map(|host| Remote::literal(&format!("127.0.0.{host}:9")).expect("an address"));
+    let fleets = Upstreams::of(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new()))
+        .expect("no files");
+    let both = [1, 2].map(|host| ConnectTarget::literal(&format!("127.0.0.{host}:9")).expect("an address"));
     fleets.all()[0].endpoints()[0].addresses.found(both.into());
     fleets
 }
 
-async fn asks(introducer: Introducer) {
+async fn asks(introducer: FakeIdentityCheck) {
     let fleets = fleets();
     let fleet = &fleets.all()[0];
     let pool = Pool::new(Sockets, Arc::new(MachineClock), Arc::new(introducer));
     let long = fleet.endpoints()[0].place().expect("the only one");
     let asked = pool.ask_all(fleet).await;
-    assert!(matches!(asked, Err(NotConnected::Full)), "who is there is not known: {asked:?}");
+    assert!(matches!(asked, Err(ConnectError::LimitReached)), "who is there is not known: {asked:?}");
     drop(long);
     let asked = pool.ask_all(fleet).await;
-    assert!(!matches!(asked, Err(NotConnected::Full)), "both were asked: {asked:?}");
+    assert!(!matches!(asked, Err(ConnectError::LimitReached)), "both were asked: {asked:?}");
 }
 
 #[tokio::test]
 async fn nothing_is_sent_while_an_address_cannot_be_asked() {
-    LocalSet::new().run_until(asks(Introducer::default())).await;
+    LocalSet::new().run_until(asks(FakeIdentityCheck::default())).await;
 }
 
 #[tokio::test]
 async fn that_they_disagree_is_told_only_when_all_were_asked() {
-    LocalSet::new().run_until(asks(Introducer { disagree: true, ..Introducer::default() })).await;
+    LocalSet::new()
+        .run_until(asks(FakeIdentityCheck { disagree: true, ..FakeIdentityCheck::default() }))
+        .await;
 }
 
 #[tokio::test]
 async fn who_was_away_is_asked_beside_a_request_and_without_a_place_of_one() {
     let asks = async {
-        let (fleets, introducer) = (fleets(), Arc::new(Introducer { beside: true, ..Introducer::default() }));
+        let (fleets, introducer) =
+            (fleets(), Arc::new(FakeIdentityCheck { beside: true, ..FakeIdentityCheck::default() }));
         let fleet = &fleets.all()[0];
         let pool = Pool::new(Sockets, Arc::new(MachineClock), introducer.clone());
         let _long = fleet.endpoints()[0].place().expect("the only one");

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Takes every connection, and gives to each head the same answer.
-async fn stranger(answer: &'static str) -> Other {
+async fn stranger(answer: &'static str) -> FakePeer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let (saw, seen) = mpsc::unbounded_channel();
@@ -17,7 +17,7 @@ async fn stranger(answer: &'static str) -> Other {
             }
         }
     });
-    Other { address, seen }
+    FakePeer { address, seen }
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -2,8 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::mpsc as blocking, thread};
 
-use fencegate_http::upstream::tls::Secured;
-use fencegate_policies::plan::{ClientCertificate, Tls};
+use fencegate_http::upstream::tls::UpstreamTls;
+use fencegate_policies::plan::{ClientCertificate, ClientTls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::{
     RootCertStore, ServerConfig,
@@ -17,9 +17,9 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 /// A certificate authority of one side.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+struct TestCa(CertifiedIssuer<'static, KeyPair>);
 
-impl Authority {
+impl TestCa {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -51,7 +51,7 @@ impl Authority {
     }
 
     /// A courier that shows a certificate of this authority.
-    fn courier(&self) -> (Courier<Sockets>, TempDir) {
+    fn courier(&self) -> (PeerForwarder<Sockets>, TempDir) {
         let folder = TempDir::new().expect("a folder");
         let write = |name: &str, text: String| -> PathBuf {
             let path = folder.path().join(name);
@@ -66,9 +66,9 @@ impl Authority {
             key: write("key.pem", key.serialize_pem()),
         };
         let ca_file = Some(write("ca.pem", self.0.pem()));
-        let tls = Tls { ca_file, server_name: None, client: Some(client) };
+        let tls = ClientTls { ca_file, server_name: None, client: Some(client) };
         let mut courier = courier();
-        courier.ours.secured = Some(Arc::new(Secured::open(&tls).expect("files")));
+        courier.ours.secured = Some(Arc::new(UpstreamTls::open(&tls).expect("files")));
         (courier, folder)
     }
 }
@@ -77,7 +77,7 @@ impl Authority {
 async fn a_certificate_that_is_refused_behind_the_handshake_costs_a_request_nothing() {
     LocalSet::new()
         .run_until(async {
-            let (ours, others) = (Authority::new(), Authority::new());
+            let (ours, others) = (TestCa::new(), TestCa::new());
             let served = ours.served(&others);
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("bound");
@@ -119,17 +119,17 @@ fn closes_once(served: TlsAcceptor, closed: blocking::Sender<()>) -> SocketAddr 
 async fn what_tls_says_at_the_end_of_an_idle_connection_is_not_taken_for_the_request() {
     LocalSet::new()
         .run_until(async {
-            let ours = Authority::new();
+            let ours = TestCa::new();
             let (closed, is_closed) = blocking::channel();
             let address = closes_once(ours.served(&ours), closed);
             let (courier, _files) = ours.courier();
             let (answer, _) = carried(&courier, address, 1000).await;
-            let Carried::Answered(reply) = answer else { panic!("not answered") };
+            let ForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
             reply.into_body().spent().await.expect("complete");
             // The thread is blocked meanwhile, so no task has seen the end of the connection.
             is_closed.recv_timeout(Duration::from_secs(10)).expect("closed");
             let (answer, _) = carried(&courier, address, 1000).await;
-            assert!(matches!(answer, Carried::Answered(_)), "once more, over a fresh one");
+            assert!(matches!(answer, ForwardOutcome::Answered(_)), "once more, over a fresh one");
         })
         .await;
 }
